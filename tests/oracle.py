@@ -210,6 +210,13 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
 
     computed = {name: translate(expression)[0] for name, expression in query.derived}
     groups = [computed.get(name, quoted(name)) for name, _ in query.group_by]
+    if query.sets:
+        names = [name for name, _ in query.group_by[:-1]]
+        ids = [int("".join("01"[name not in chosen] for name in names), 2) for chosen in query.sets]
+        for at, name in enumerate(names):
+            having = ", ".join(str(id) for id, chosen in zip(ids, query.sets, strict=True) if name in chosen)
+            groups[at] = f'(CASE WHEN "its set" IN ({having or -1}) THEN {groups[at]} END)'
+        groups[-1] = '"its set"'
     condition = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = quoted(time_column)
     connection = _database()
@@ -222,6 +229,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
         if query.window.parts:
             expanded = _expanded_several(query.window, events, time)
+    if query.sets:
+        expanded = f'SELECT *, unnest([{", ".join(map(str, ids))}]) AS "its set" FROM ({expanded})'
     chosen = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
     # a window, its start and its instant, then the outputs
     keys = ['"the window"', *groups, '"its start"', '"its instant"']

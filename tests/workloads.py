@@ -464,6 +464,25 @@ def calendar_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40
 
 
 @st.composite
+def with_sets(draw: st.DrawFn, query: ACQ) -> ACQ:
+    """A query with group columns by several sets of them."""
+    names = [name for name, _ in query.group_by]
+    if not names:
+        return query
+    subsets = st.lists(st.sampled_from(names), unique=True).map(frozenset)
+    chosen = set(draw(st.lists(subsets, min_size=1, max_size=4)))
+    # each column is in one of them
+    chosen.add(frozenset(names) - frozenset[str]().union(*chosen))
+    sets = sorted(
+        (tuple(name for name in names if name in of_set) for of_set in chosen), key=lambda of_set: -len(of_set)
+    )
+    if len(sets) < 2:
+        return query
+    group_by = (*query.group_by, (values.grouping_column(sets), LONG))
+    return replace(query, group_by=group_by, select=(*query.select, "level"), sets=tuple(sets))
+
+
+@st.composite
 def several_windows(draw: st.DrawFn, tick: int) -> Window:
     """Two to four windows with the same instants: of any lengths, historical, cumulative, of a calendar."""
     if draw(st.integers(0, 3)) == 0:
@@ -507,7 +526,7 @@ def over_several(draw: st.DrawFn, query: ACQ, window: Window) -> ACQ:
 
 @st.composite
 def several_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> Case:
-    """A test of queries over several windows, beside ordinary ones."""
+    """A test of queries over several windows and by several grouping sets, beside ordinary ones."""
     tick = draw(st.sampled_from((900 * SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
     begin = draw(st.sampled_from(CHANGES)) + draw(st.integers(-30, 2)) * tick + draw(st.sampled_from((-1, 0, 0, 1)))
     end = begin + draw(st.integers(1, 40)) * tick + draw(st.sampled_from((0, 0, 1)))
@@ -516,7 +535,7 @@ def several_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40)
         query = draw(queries(f"q{number}", tick))
         if draw(st.integers(0, 3)):
             query = draw(refreshed(draw(over_several(query, draw(several_windows(tick)))), begin, end))
-        drawn_queries.append(query)
+        drawn_queries.append(draw(with_sets(query)) if draw(st.integers(0, 2)) == 0 else query)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     table = draw(events(begin - draw(st.sampled_from((0, 10, 60))) * tick, end, tick, most_events))
     return Case(Workload(tuple(drawn_queries), (stream,)), table, begin, end)

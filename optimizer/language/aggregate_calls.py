@@ -29,6 +29,7 @@ from optimizer.language.words import (
     DISTINCT_FORMS,
     FORMS,
     NAMES_OF_SYNTAX,
+    OF_GROUPS,
     PARAMETERS,
     SEVERAL,
     WITHIN_GROUP,
@@ -295,6 +296,9 @@ def _written(node: exp.Expr, text: str) -> _Written:
     if type(node) is exp.WithinGroup:
         return _within_group(node, text)
     function = function_name(node, text) or ""
+    if function in OF_GROUPS:
+        hint = "it is of ROLLUP, CUBE and GROUPING SETS, and stands by itself in SELECT: grouping_id() AS level"
+        refuse("HDL-206", f"{function}() has no meaning here", hint, node)
     if function not in FORMS:
         if function in CALLABLE or type(node) in BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
             hint = "there has to be an aggregate in it: sum(x) / count(*)"

@@ -17,24 +17,36 @@ from optimizer.language.words import FORMS, resolve_name
 from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import tidied
-from optimizer.workload.values import BOOLEAN, DOUBLE, Column, Expression, Type, columns_of
+from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, Column, Expression, Type, columns_of, grouping_column
 
-_SETS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+MOST_SETS = 64
+"""Grouping sets of a query."""
+
+GROUPING_ID = "grouping_id"
+"""The function that returns the number of an answer's grouping set, and its name in answers that give it none."""
 
 
 @dataclass(frozen=True)
 class Grouping:
     """Group columns with their types, in order; those before the first mistake if it is not ``complete``.
 
-    ``derived``: the expressions of those that are none of the stream's, by the text that is their name.
+    ``derived``: the expressions of those that are none of the stream's, by the text that is their name; ``sets``: the
+    columns of each grouping set, if there are several. Their number then is the last column.
     """
 
     columns: dict[str, Type]
     complete: bool
     derived: dict[str, Expression] = field(default_factory=dict)
+    sets: tuple[tuple[str, ...], ...] = ()
 
     def name_of(self, node: exp.Expr, scope: Scope) -> str | None:
         """The group column that an item of SELECT is, other than by its name; None if it is none."""
+        if self.sets and function_name(node, scope.text) == GROUPING_ID:
+            if node.expressions:
+                refuse("HDL-104", "grouping_id takes no arguments", "write grouping_id()", node)
+            return grouping_column(self.sets)
         if not self.derived or is_name(node) or _has_aggregate(node, scope):
             return None
         name = written(_value(node, scope)[0])
@@ -43,6 +55,8 @@ class Grouping:
 
 def answer_name(column: str) -> str:
     """The name in the answers of a group column that is given none."""
+    if column.startswith(f"{GROUPING_ID}("):
+        return GROUPING_ID
     name = re.sub(r"\W+", "_", shown_column(last_name(column)), flags=re.ASCII).strip("_")[:64]
     return name if name.isidentifier() else f"group_{name}"[:64]
 
@@ -54,26 +68,95 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
     derived: dict[str, Expression] = {}
     if group is None:
         return Grouping(columns, complete=True)
-    complete = False
+    complete, sets = False, list[frozenset[str]]()
     with findings.collecting():
-        for name, value in group.args.items():
-            if value and name not in ("expressions", "all"):
-                _refuse_sets(name, [*group.expressions, *(value if isinstance(value, list) else ())], scope, tree)
         if group.args.get("all") and group.expressions:
             refuse("HDL-206", "ALL is all of GROUP BY", "write GROUP BY ALL, or name the columns", group)
-        for node in _items_without_aggregates(tree, scope) if group.args.get("all") else group.expressions:
-            column, type_, expression = _group_column(node, tree, scope)
-            if column in columns:
-                refuse("HDL-206", f"{shown_column(column)} is grouped by twice", "", node)
-            columns[column] = type_
-            if expression is not None:
-                derived[column] = expression
+        for nodes in _alternatives(group, _items_without_aggregates(tree, scope) if group.args.get("all") else None):
+            chosen = set[str]()
+            for node in nodes:
+                column, type_, expression = _group_column(node, tree, scope)
+                if column in chosen and len(nodes) > 1 and not sets and not _sets_of(group):
+                    refuse("HDL-206", f"{shown_column(column)} is grouped by twice", "", node)
+                chosen.add(column)
+                columns[column] = type_
+                if expression is not None:
+                    derived[column] = expression
+            sets.append(frozenset(chosen))
         most = scope.limits.group_columns
         if len(columns) > most:
             message = f"{len(columns)} group columns; the limit is {most}"
-            refuse("HDL-309", message, "", group.expressions[most] if group.expressions else group)
+            refuse("HDL-309", message, "", group.expressions[most] if len(group.expressions) > most else group)
         complete = True
-    return Grouping(columns, complete, derived)
+    return _grouping(columns, derived, complete, sets)
+
+
+def _grouping(
+    columns: dict[str, Type], derived: dict[str, Expression], complete: bool, sets: Sequence[frozenset[str]]
+) -> Grouping:
+    """A grouping by one or several sets of columns."""
+    if len(sets) < 2 or not complete:
+        return Grouping(columns, complete, derived)
+    # in an order of their own, so that the same sets are the same query
+    distinct = tuple(tuple(name for name in columns if name in names) for names in dict.fromkeys(sets))
+    distinct = tuple(sorted(distinct, key=lambda names: [name not in names for name in columns]))
+    if len(distinct) == 1:
+        return Grouping(columns, complete, derived)
+    return Grouping({**columns, grouping_column(distinct): LONG}, complete, derived, distinct)
+
+
+def _sets_of(group: exp.Expr) -> list[exp.Expr]:
+    """ROLLUP, CUBE and GROUPING SETS of a GROUP BY; those of WITH ROLLUP and WITH CUBE have no expressions."""
+    behind = [node for name in ("rollup", "cube", "grouping_sets") for node in group.args.get(name) or ()]
+    return [*behind, *(node for node in group.expressions if type(node) in _SETS)]
+
+
+def _alternatives(group: exp.Expr, all_items: list[exp.Expr] | None) -> list[list[exp.Expr]]:
+    """The expressions of each grouping set; one of a plain GROUP BY."""
+    nodes, several = group.expressions if all_items is None else all_items, _sets_of(group)
+    if len(several) == 1 and several[0] not in group.expressions:
+        # GROUP BY a, b WITH ROLLUP
+        return _bounded(_expanded(several[0], nodes), group)
+    alternatives: list[list[exp.Expr]] = [[]]
+    for node in nodes:
+        choices = _expanded(node, node.expressions) if type(node) in _SETS else [[node]]
+        alternatives = _bounded([[*chosen, *more] for chosen in alternatives for more in choices], group)
+    return alternatives
+
+
+def _bounded(alternatives: list[list[exp.Expr]], group: exp.Expr) -> list[list[exp.Expr]]:
+    if len(alternatives) > MOST_SETS:
+        message = f"{len(alternatives)} grouping sets; the limit is {MOST_SETS}"
+        refuse("HDL-309", message, "name those that are needed: GROUPING SETS ((a, b), (a), ())", group)
+    return alternatives
+
+
+def _expanded(node: exp.Expr, nodes: Sequence[exp.Expr]) -> list[list[exp.Expr]]:
+    """The grouping sets of a ROLLUP, a CUBE or GROUPING SETS over some expressions."""
+    if any(type(part) in _SETS for part in nodes):
+        refuse(
+            "HDL-206", "grouping sets inside others are not allowed", "name all sets: GROUPING SETS ((a, b), ())", node
+        )
+    each = [_members(part) for part in nodes]
+    if type(node) is exp.GroupingSets:
+        return each
+    if type(node) is exp.Cube and len(each) > MOST_SETS.bit_length() - 1:
+        message = f"a CUBE of {len(each)} columns has more than {MOST_SETS} grouping sets"
+        refuse("HDL-309", message, "name those that are needed: GROUPING SETS ((a, b), (a), ())", node)
+    sizes = range(len(each), -1, -1)
+    chosen = (
+        [each[:size] for size in sizes]
+        if type(node) is exp.Rollup
+        else [combination for size in sizes for combination in itertools.combinations(each, size)]
+    )
+    return [[part for members in sets for part in members] for sets in chosen]
+
+
+def _members(node: exp.Expr) -> list[exp.Expr]:
+    """The expressions of a grouping set: of ``(a, b)`` two, of ``()`` none, of ``a`` one."""
+    if type(node) is exp.Tuple:
+        return list(node.expressions)
+    return [node]
 
 
 def _items_without_aggregates(tree: exp.Select, scope: Scope) -> list[exp.Expr]:
@@ -91,8 +174,6 @@ def _items_without_aggregates(tree: exp.Select, scope: Scope) -> list[exp.Expr]:
 
 def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, Type, Expression | None]:
     """A group column: its name and type, and what it is computed of."""
-    if type(node) in _SETS:
-        _refuse_sets(_SETS[type(node)], node.expressions, scope, tree)
     target = _meant(without_parentheses(node), tree, scope)
     if is_name(target):
         column, type_ = scope.column(target)
@@ -146,21 +227,3 @@ def _value(node: exp.Expr, scope: Scope) -> tuple[Expression, Type]:
     value, type_ = ExpressionReader(scope, scope.column).read(node)
     type_ = BOOLEAN if type_ == NULL else type_
     return tidied(settled(value, type_), scope.schema), type_
-
-
-def _refuse_sets(word: str, nodes: Sequence[exp.Expr], scope: Scope, tree: exp.Select) -> None:
-    """Refuse several groupings in one query, and suggest the equivalent queries."""
-    starts = [[part.meta for part in node.walk() if "start" in part.meta] for node in nodes]
-    names = [
-        scope.text[min(m["start"] for m in offsets) : max(m["end"] for m in offsets) + 1]
-        for offsets in starts
-        if offsets
-    ]
-    sets: list[tuple[str, ...]] = []
-    if word == "rollup":
-        sets = [tuple(names[:count]) for count in range(len(names), -1, -1)]
-    elif word == "cube" and len(names) <= 3:
-        sets = [chosen for count in range(len(names), -1, -1) for chosen in itertools.combinations(names, count)]
-    queries = "; ".join(f"GROUP BY {', '.join(columns)}" if columns else "no GROUP BY" for columns in sets)
-    hint = "write a query for each grouping, they share their work" + (f": {queries}" if queries else "")
-    refuse("HDL-206", f"GROUP BY {word.upper().replace('_', ' ')} is not allowed", hint, tree)

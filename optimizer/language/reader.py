@@ -75,6 +75,10 @@ def read_query(
     with findings.collecting():
         error = query_error(clauses.error) if clauses.error is not None else None
     # of a window that was refused nobody knows what it would take
+    if grouping.sets and not kind.reads_expressions:
+        hint = "ask for a window of time"
+        message = f"GROUP BY over {kind.words} takes one grouping set"
+        findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
     if grouping.derived and (window or pattern) and not kind.reads_expressions:
         hint = "group by columns of the stream, or ask for a window of time"
         message = f"GROUP BY over {kind.words} takes columns: {next(iter(grouping.derived))}"
@@ -105,6 +109,7 @@ def read_query(
         pattern=pattern,
         derived=tuple(grouping.derived.items()),
         top=thresholds.top,
+        sets=grouping.sets,
     )
     if named is not None:
         query = _over_used(query, named, clauses.windows, findings)

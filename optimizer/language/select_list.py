@@ -70,6 +70,9 @@ def read_selection(
 
 def group_value(aggregates: AggregateReader, grouping: Grouping, column: str, node: exp.Expr) -> Output:
     """A group column as a value among aggregates."""
+    if grouping.sets:
+        hint = "conditions on columns belong in WHERE; select grouping_id() and choose rows where you read them"
+        refuse("HDL-206", f"{shown_column(column)} is null in some grouping sets: nothing is made of it", hint, node)
     aggregates.check_group(column, node)
     value, window = grouping.derived.get(column, Column(column)), 0 if aggregates.windows is None else ANY_WINDOW
     return of_group(column, value, grouping.columns[column], window)

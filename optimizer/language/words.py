@@ -37,7 +37,7 @@ class Limits:
     range: int = 366 * DAY
     rows: int = 10_000_000
     ratio: int = 1440
-    group_columns: int = 4
+    group_columns: int = 16
     outputs: int = 128
     windows: int = 16
     pattern: int = 64
@@ -141,6 +141,9 @@ CALLABLE = (
 )
 """Functions of single values by the names that they are called by."""
 
+OF_GROUPS = ("grouping_id",)
+"""Functions of an answer's group, by the names that they are called by."""
+
 READ_BY_SQLGLOT = ("cast", "try_cast", "extract")
 """Calls with words between their arguments: those reach sqlglot under their own names."""
 
@@ -226,7 +229,7 @@ DISTINCT_FORMS = {"count": "count_distinct", "array_agg": "collect_set"}
 WITHIN_GROUP = {"percentile_cont": "percentile", "percentile_disc": "percentile_disc", "mode": "mode"}
 """The functions that take WITHIN GROUP (ORDER BY x), and what they are."""
 
-OPAQUE = {*FORMS, *CALLABLE, *MEANT, "array"}
+OPAQUE = {*FORMS, *CALLABLE, *OF_GROUPS, *MEANT, "array"}
 
 MOMENTS = {
     exp.DType.DATE: DATE,

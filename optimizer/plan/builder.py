@@ -144,8 +144,11 @@ class _Stored(NamedTuple):
         chosen = [query for query in workload.queries if query.name in late]
         possible = [query for query in chosen if late_form(workload.stream(query.stream), query) is not None]
         forms = {query.name: as_stored(workload.stream(query.stream), [query], [query.name])[0] for query in possible}
-        answered = {query.name: tuple(name for name, _ in query.group_by) for query in possible}
-        return cls(tuple(forms), forms, answered)
+        late_names = tuple(forms)
+        several = [query for query in workload.queries if query.sets]
+        forms |= {query.name: as_stored(workload.stream(query.stream), [query], ())[0] for query in several}
+        answered = {query.name: tuple(sorted(query.answered_by)) for query in (*possible, *several)}
+        return cls(late_names, forms, answered)
 
     def all_of(self, queries: Iterable[ACQ]) -> list[ACQ]:
         """Some queries as they are stored."""

@@ -57,12 +57,14 @@ class ColumnLineage:
 def column_lineage(query: ACQ, stream: Stream) -> ColumnLineage:
     """The lineage of a query over its stream."""
     computed = dict(query.derived)
-    groups = (
+    groups: list[list[Source]] = [
         [(column, Dependency.IDENTITY)]
         if column not in computed
         else [(name, Dependency.TRANSFORMATION) for name in columns_of(computed[column])]
-        for column, _ in query.group_by
-    )
+        for column, _ in query.stored_group_by
+    ]
+    # the number of a grouping set is made of no column
+    groups += [[]] * bool(query.sets)
     joins = _joins(query, stream)
     return ColumnLineage(
         ((stream.time, Dependency.TRANSFORMATION),),
@@ -109,7 +111,7 @@ def _of_answers(query: ACQ, stream: Stream) -> Iterator[Source]:
         yield query.sequence.on, Dependency.FILTER
         yield from ((column, Dependency.GROUP_BY) for column in query.sequence.per)
     computed = dict(query.derived)
-    for column, _ in query.group_by:
+    for column, _ in query.stored_group_by:
         names = columns_of(computed[column]) if column in computed else (column,)
         yield from ((name, Dependency.GROUP_BY) for name in names)
     for condition in query.having:

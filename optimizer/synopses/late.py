@@ -60,7 +60,7 @@ def late_form(stream: Stream, query: ACQ) -> LateForm | None:
     Possible are windows of time whose attributes are group columns, or are compared in conditions that AND joins and
     that read nothing else but keys. Dimensions with validities are joined at the time of each event.
     """
-    if not stream.dimensions or not query.kind.shares_synopses:
+    if not stream.dimensions or not query.kind.shares_synopses or query.sets:
         return None
     attributes = attributes_in(stream, query.columns())
     if not attributes or any(stream.dimension(each.dimension).valid_from for each in attributes.values()):
@@ -129,7 +129,7 @@ def _all_of(parts: list[Expression]) -> Expression | None:
 def with_late_forms(stream: Stream, queries: Sequence[ACQ]) -> list[ACQ]:
     """Some queries of a stream, and those that may be joined late also as synopses then store them."""
     possible = [query for query in queries if late_form(stream, query) is not None]
-    return [*queries, *as_stored(stream, possible, [query.name for query in possible])]
+    return [*as_stored(stream, queries, ()), *as_stored(stream, possible, [query.name for query in possible])]
 
 
 def as_stored(stream: Stream, queries: Iterable[ACQ], late: Iterable[str]) -> list[ACQ]:
@@ -140,7 +140,8 @@ def as_stored(stream: Stream, queries: Iterable[ACQ], late: Iterable[str]) -> li
     for query in queries:
         form = late_form(stream, query) if query.name in names else None
         if form is None:
-            stored.append(query)
+            plain = replace(query, group_by=query.stored_group_by, select=query.select[:-1], sets=())
+            stored.append(plain if query.sets else query)
         else:
             stored.append(replace(query, filter=form.filter, group_by=form.group_by, derived=form.derived))
     return stored

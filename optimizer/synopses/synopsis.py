@@ -173,7 +173,7 @@ class Synopsis:
 
     def joins_late(self, query: ACQ) -> bool:
         """Return whether a query that it answers is joined late: its filter or group columns are not stored."""
-        return query.filter not in self.predicates or not set(query.group_by) <= set(self.group_by)
+        return query.filter not in self.predicates or not set(query.stored_group_by) <= set(self.group_by)
 
     def layout(self, carrier: str) -> list[tuple[State, int]]:
         """The states with fixed columns in a carrier, each with the offset of its first, in stored order."""
@@ -247,14 +247,14 @@ def synopsis_of(stream: Stream, queries: Sequence[ACQ], late: Iterable[str] = ()
     """The one synopsis that answers some queries of a tree, with the union of their edges. ``late``: the names of
     those that are joined late.
     """
-    answered = [{name for name, _ in query.group_by} for query in queries]
+    answered = [query.answered_by for query in queries]
     queries = as_stored(stream, queries, late)
     edges = Fragments.of(query.window for query in queries).edges
     families = families_of(queries)
     predicates = tuple(sorted({filter for filter, _ in families}, key=_key))
     group_bys = list(dict.fromkeys(group_by for _, group_by in families))
     group_by = group_bys[0] if len(group_bys) == 1 else tuple(sorted(set().union(*group_bys), key=itemgetter(0)))
-    common = set.intersection(*answered)
+    common = frozenset.intersection(*answered)
     bucket_by = tuple(name for name, _ in group_by if name in common)
     per = queries[0].window.per
     derived = tuple(sorted(dict(column for query in queries for column in query.derived).items(), key=itemgetter(0)))

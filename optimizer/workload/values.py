@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -423,7 +423,9 @@ class ACQ:
     answers. ``table``: an additional table of its answers. ``asset``: its new answers are announced to Airflow as a
     separate asset. ``top``: of the answers of a window that satisfy ``having``, only the first exist. ``derived``:
     the group columns that are expressions, by their names in ``group_by``, which are what
-    :func:`optimizer.workload.notation.written` writes of them.
+    :func:`optimizer.workload.notation.written` writes of them. ``sets``: of a query with GROUPING SETS, ROLLUP or CUBE
+    the group columns of each; an answer of one has null in the others. Its last group column then is the number of the
+    set (:func:`grouping_ids`), named by all of them.
     """
 
     name: str
@@ -442,6 +444,7 @@ class ACQ:
     asset: bool = _later(False)
     derived: tuple[tuple[str, Expression], ...] = _later(())
     top: Top | None = _later(None)
+    sets: tuple[tuple[str, ...], ...] = _later(())
 
     @property
     def kind(self) -> WindowKind:
@@ -477,6 +480,17 @@ class ACQ:
         """The plain aggregates that have to be computed: of the outputs, then of what is compared."""
         return tuple(part for output in (*self.outputs, *self.compared) for part in output.plain)
 
+    @property
+    def stored_group_by(self) -> tuple[tuple[str, Type], ...]:
+        """The group columns of its partial aggregates: without the number of the grouping set."""
+        return self.group_by[:-1] if self.sets else self.group_by
+
+    @property
+    def answered_by(self) -> frozenset[str]:
+        """Names of the group columns that all its answers have."""
+        names = frozenset(name for name, _ in self.stored_group_by)
+        return names.intersection(*self.sets) if self.sets else names
+
     def over(self, window: Window, numbers: Mapping[int, int]) -> ACQ:
         """The query over another window, whose parts have other ``numbers`` than those of its own."""
 
@@ -499,7 +513,7 @@ class ACQ:
         """Source columns that the query reads, without the time column, sorted. Unless ``is_filtered``, without those
         that only its filter reads.
         """
-        names = source_columns(self.group_by, self.derived) | set(self.window.per or ())
+        names = source_columns(self.stored_group_by, self.derived) | set(self.window.per or ())
         names |= set(columns_of(self.filter)) if is_filtered else set()
         names |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
         for output in self.computed:
@@ -524,6 +538,19 @@ class ACQ:
         if self.window.at is None:
             return self.fingerprint
         return replace(self, window=replace(self.window, at=None)).fingerprint
+
+
+def grouping_column(sets: Iterable[Iterable[str]]) -> str:
+    """The name of the group column that has the number of the grouping set."""
+    return f"grouping_id({', '.join(f'({chr(44).join(names)})' for names in sets)})"
+
+
+def grouping_ids(columns: Sequence[str], sets: Iterable[Collection[str]]) -> list[int]:
+    """The number of each grouping set, as Spark's ``grouping_id()`` has it: a bit a column, that of the first the
+    highest, set where the column is not in the set.
+    """
+    bits = {name: 1 << place for place, name in enumerate(reversed(columns))}
+    return [sum(bit for name, bit in bits.items() if name not in names) for names in sets]
 
 
 @dataclass(frozen=True)

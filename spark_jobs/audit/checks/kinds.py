@@ -149,7 +149,7 @@ class AuditedKind:
 
     def is_restricted(self, query: ACQ) -> bool:
         """Return whether it is possible to recompute only some of the groups."""
-        return bool(query.group_by) and query.top is None
+        return bool(query.group_by) and query.top is None and not query.sets
 
     def exists(self, query: ACQ) -> bool | None:
         """Return whether a group with events has an answer; None: the values of the events decide it."""

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.workload.values import ACQ, Column, Expression, Output
+from optimizer.workload.values import ACQ, Column, Expression, Output, grouping_ids
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.audited import audit_of, evidence
@@ -30,6 +30,7 @@ from spark_jobs.audit.unshared.values import (
     over_events,
     part_spans,
     recomputed_parts,
+    sets_with,
 )
 from spark_jobs.streams.sources.expressions import arrow_type
 
@@ -95,7 +96,13 @@ def _recomputed(
     schema = pa.schema([*events.schema, *(pa.field(name, pa.bool_()) for name in over)])
     translate = Translator(schema, names)
     computed = dict(query.derived)
-    groups = [_group(*translate(computed.get(name, Column(name)))) for name, _ in query.group_by]
+    groups = [_group(*translate(computed.get(name, Column(name)))) for name, _ in query.stored_group_by]
+    if query.sets:
+        groups = [
+            f"(CASE WHEN set_id IN ({', '.join(map(str, [-1, *sets_with(query, name)]))}) THEN {sql} END)"
+            for sql, (name, _) in zip(groups, query.stored_group_by, strict=True)
+        ]
+        groups.append("set_id")
     labels = query.select or tuple(name for name, _ in query.group_by)
     condition = "TRUE" if query.filter is None else translate(query.filter)[0]
     arguments = _Arguments(translate)
@@ -112,6 +119,9 @@ def _recomputed(
     # to register a table takes longer than to read a few constants
     connection.register("events", _plain(events, plain))
     inside = _in_windows(time, [(span, part_spans(query.window, span[1])) for span in windows])
+    if query.sets:
+        ids = grouping_ids([name for name, _ in query.stored_group_by], query.sets)
+        inside += f" CROSS JOIN (VALUES {', '.join(f'({id}::BIGINT)' for id in ids)}) sets(set_id)"
     rows, join = list[dict[str, Any]](), ""
     try:
         if chosen is not None:

@@ -13,7 +13,17 @@ import numpy as np
 
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.attribute_names import read_attribute
-from optimizer.workload.values import ACQ, ANY_WINDOW, BOOLEAN, Call, Column, Literal, Output, Window
+from optimizer.workload.values import (
+    ACQ,
+    ANY_WINDOW,
+    BOOLEAN,
+    Call,
+    Column,
+    Literal,
+    Output,
+    Window,
+    grouping_ids,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,6 +71,17 @@ def compared_outputs(query: ACQ) -> list[Output]:
 def recomputed_parts(output: Output) -> list[Output]:
     """The aggregates that an output takes, under the names that recomputed rows have them."""
     return [replace(part, name=f"{output.name} part {part.name}") for part in output.parts] or [output]
+
+
+# ------------------------------------------------------------------------------------------------- grouping sets
+SET = "heddle set"
+"""The column with the number of the grouping set that an event is grouped by, once for each."""
+
+
+def sets_with(query: ACQ, column: str) -> list[int]:
+    """The numbers of the grouping sets of a query that have a group column."""
+    ids = grouping_ids([name for name, _ in query.stored_group_by], query.sets)
+    return [id for id, names in zip(ids, query.sets, strict=True) if column in names]
 
 
 # -------------------------------------------------------------------------------- several windows in one answer

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from optimizer.workload.values import ACQ, BOOLEAN, Output, Window
+from optimizer.workload.values import ACQ, BOOLEAN, Output, Window, grouping_ids
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.calendars import windows_holding
@@ -37,11 +37,13 @@ from spark_jobs.audit.unshared.columns import (
 from spark_jobs.audit.unshared.spark_evidence import evidence_columns
 from spark_jobs.audit.unshared.values import (
     COMPARISONS,
+    SET,
     compared_outputs,
     over_column,
     over_events,
     part_spans,
     recomputed_parts,
+    sets_with,
 )
 from spark_jobs.streams.sources.expressions import arrow_type
 
@@ -171,7 +173,7 @@ def _aggregated(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowC
     groups = _groups(query, schema)
     orders = _orders(grouped, query, groups)
     keys = (key.alias(name) for name, key in groups.items())
-    rows = frame.groupBy(F.col("`heddle window`"), *keys).agg(*grouped.aliased())
+    rows = _in_sets(frame, query).groupBy(F.col("`heddle window`"), *keys).agg(*grouped.aliased())
     if conditions:
         rows = rows.where(reduce(lambda both, and_: both & and_, conditions))
     if query.top is not None:
@@ -290,8 +292,20 @@ def _sequences(
 def _groups(query: ACQ, schema: Schema) -> dict[str, SparkColumn]:
     names = query.select or tuple(name for name, _ in query.group_by)
     computed = {name: to_column(expression, schema) for name, expression in query.derived}
-    columns = [computed[name] if name in computed else quoted_column(name) for name, _ in query.group_by]
+    columns = [computed[name] if name in computed else quoted_column(name) for name, _ in query.stored_group_by]
+    if query.sets:
+        chosen, number = [sets_with(query, name) for name, _ in query.stored_group_by], quoted_column(SET)
+        columns = [F.when(number.isin(ids), column) for ids, column in zip(chosen, columns, strict=True)]
+        columns.append(number)
     return dict(zip(names, columns, strict=True))
+
+
+def _in_sets(frame: DataFrame, query: ACQ) -> DataFrame:
+    """The events, once for each grouping set of a query."""
+    if not query.sets:
+        return frame
+    ids = grouping_ids([name for name, _ in query.stored_group_by], query.sets)
+    return frame.select("*", F.explode(F.array(*map(F.lit, ids)).cast("array<bigint>")).alias(SET))
 
 
 # -------------------------------------------------------------------------------------- sampled windows
@@ -349,7 +363,7 @@ def _evidence(
         for what, column in evidence_columns(grouped, output).items()
     ]
     keys = (key.alias(name) for columns in (window, groups) for name, key in columns.items())
-    rows = frame.groupBy(*keys).agg(*grouped.aliased())
+    rows = _in_sets(frame, query).groupBy(*keys).agg(*grouped.aliased())
     return rows.select(*window, *(quoted_column(name) for name in groups), *answers)
 
 

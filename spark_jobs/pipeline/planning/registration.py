@@ -305,7 +305,7 @@ def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
         for aggregate in query.computed
         if isinstance(aggregate.argument, Column)
     }
-    types = was.types if was is not None else read | dict(query.group_by)
+    types = was.types if was is not None else read | dict(query.stored_group_by)
     for name in dict.fromkeys([*query.columns(), *columns_read(now, query.columns())]):
         before, after = types.get(name), now.type_of(name)
         if after is None:

@@ -361,7 +361,7 @@ def _by_group(piece: _Piece, pieces: int) -> list[_Piece] | None:
     (part,) = piece.parts
     columns = part.synopsis.bucket_by
     if part.synopsis.kind.has_fragments:
-        common = set.intersection(*({name for name, _ in query.group_by} for query in piece.queries))
+        common = frozenset.intersection(*(query.answered_by for query in piece.queries))
         columns = tuple(name for name, _ in part.synopsis.group_by if name in common)
     before = next((hashed for hashed in piece.hashes if hashed.columns == columns), _Hash(columns, 1, 0, 0))
     if not columns or before.hashings == HASHINGS:

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from optimizer.synopses.late import LateForm, late_form
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.workload.values import ACQ, Stream
+from optimizer.workload.values import ACQ, Stream, grouping_ids
 from spark_jobs.results.rows import typed
 from spark_jobs.store.arrays.numbering import distinct_rows, encoded
 from spark_jobs.store.arrays.texts import as_texts
 from spark_jobs.streams.sources.dimension_rows import with_attributes
 from spark_jobs.streams.sources.expressions import evaluate
-from spark_jobs.windows.partials.cells import Cells
+from spark_jobs.windows.partials.cells import Cells, concatenated
 
 
 def family_cells(cells: Cells, query: ACQ, stream: Stream | None) -> Cells:
@@ -29,12 +29,31 @@ def family_cells(cells: Cells, query: ACQ, stream: Stream | None) -> Cells:
     synopsis = cells.synopsis
     if synopsis.is_plain(query):
         return cells
+    if query.sets:
+        return _of_sets(cells.projected(synopsis.bit(query.filter), query.stored_group_by), query)
     if not synopsis.joins_late(query):
         return cells.projected(synopsis.bit(query.filter), query.group_by)
     assert stream is not None
     form = _form(stream, query)
     stored = replace(synopsis, predicates=(form.filter,), group_by=form.group_by, bucket_by=())
     return _joined(cells.rolled_up(stored), query, stream, form).combined()
+
+
+def _of_sets(cells: Cells, query: ACQ) -> Cells:
+    """The cells of all grouping sets of a query, of those by all of its group columns: each rolled up to its own
+    columns, with null in the others and the number of the set behind them.
+    """
+    names = [name for name, _ in query.stored_group_by]
+    synopsis = replace(cells.synopsis, group_by=query.group_by, bucket_by=())
+    parts = []
+    for chosen, id in zip(query.sets, grouping_ids(names, query.sets), strict=True):
+        group_by = tuple(column for column in query.stored_group_by if column[0] in chosen)
+        part = cells.rolled_up(replace(cells.synopsis, group_by=group_by, bucket_by=()))
+        of_set = dict(zip((name for name, _ in group_by), part.key_columns, strict=True))
+        nothing = pa.nulls(part.groups, pa.string())
+        keys = (*(of_set.get(name, nothing) for name in names), pa.array([str(id)] * part.groups, pa.string()))
+        parts.append(replace(part, synopsis=synopsis, key_columns=keys))
+    return concatenated(parts).combined()
 
 
 def stored_bit(synopsis: Synopsis, query: ACQ, stream: Stream | None) -> int:

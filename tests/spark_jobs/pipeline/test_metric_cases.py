@@ -1,4 +1,4 @@
-"""Examples with answers that others computed: several windows in one answer, local time, shifted windows."""
+"""Examples with answers that others computed: several windows in one answer, rollups, local time, shifted windows."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ def answered(
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 10)
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() if isinstance(value, datetime) else value
 
 
@@ -68,8 +70,8 @@ def expected(table: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, table["rows"]), key=repr)
 
 
-@pytest.mark.parametrize("name", ["M1", "M2"])
-def test_several_windows(engine: Any, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["M1", "M2", "R1"])
+def test_answers(engine: Any, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     span, table = case["run"], case["expected"]
     rows = answered(engine, tmp_path, case["input"], case["query"], span["from"], span["to"], table["columns"])
