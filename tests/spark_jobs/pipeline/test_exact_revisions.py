@@ -231,6 +231,7 @@ class History:
                 self.counted.stayed += span in is_narrow and not is_different
 
 
+@pytest.mark.reduced
 def test_exactly_the_answers_that_differ_are_of_a_new_revision() -> None:
     counted = Counted()
 

@@ -30,6 +30,10 @@ LONGEST_LINE = 64 << 20
 """Bytes of the longest record that the audit reads with DuckDB."""
 
 
+_NO_TEXT = "\ufdd0"
+"""What no text holds: a character that Unicode reserves for use inside programs."""
+
+
 class CsvFormat(SourceFormat):
     """Folders of CSV files: :mod:`spark_jobs.streams.sources.csv_source` reads them."""
 
@@ -94,8 +98,8 @@ class CsvFormat(SourceFormat):
         options["multiLine"] = source.quote is not None
         if source.quote is not None:
             options["escape"] = source.quote
-        if source.null:
-            options["nullValue"] = source.null[0]
+        # Spark takes an empty field for this text, and this text for null: by default also the quoted empty text
+        options["nullValue"] = source.null[0] if source.null else _NO_TEXT
         # Spark goes by the order of a given schema, not by the header's names
         return SparkReading(self.name, list(files), options, next(iter(orders), tuple(dict(stream.schema))))
 
