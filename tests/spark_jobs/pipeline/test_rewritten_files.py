@@ -105,8 +105,8 @@ def test_a_file_rewritten_with_its_size_and_time_is_published_again(
     assert (record.status, record.revision) == ("published", 2)
     assert feed.wrong(version, 0, 60, feed.all()) == []
     if not options:
-        # [20, 31] lies in the windows of `by_symbol` that end from 25 to 55, of `all` from 30 to 60; that which ends at 55
-        # holds only the event of minute 31, which stays
+        # [20, 31] lies in the windows of `by_symbol` that end from 25 to 55, of `all` from 30 to 60; that which ends
+        # at 55 holds only the event of minute 31, which stays
         assert feed.revised(0, 60, 2) == {
             *(("by_symbol", end) for end in (25, 35, 45)),
             *(("all", end) for end in (25, 40, 55)),
