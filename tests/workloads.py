@@ -21,6 +21,7 @@ from optimizer.windows.alignment import instants
 from optimizer.workload import values
 from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import exact_literal, family_of, type_of
+from optimizer.workload.grouping_sets import grouping_column
 from optimizer.workload.notation import written
 from optimizer.workload.values import (
     ACQ,
@@ -478,7 +479,7 @@ def with_sets(draw: st.DrawFn, query: ACQ) -> ACQ:
     )
     if len(sets) < 2:
         return query
-    group_by = (*query.group_by, (values.grouping_column(sets), LONG))
+    group_by = (*query.group_by, (grouping_column(sets), LONG))
     return replace(query, group_by=group_by, select=(*query.select, "level"), sets=tuple(sets))
 
 

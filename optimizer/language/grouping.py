@@ -15,9 +15,10 @@ from optimizer.language.refusals import NULL, Findings, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import FORMS, resolve_name
 from optimizer.workload.attributes import last_name, shown_column
+from optimizer.workload.grouping_sets import grouping_column
 from optimizer.workload.notation import written
 from optimizer.workload.predicates import tidied
-from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, Column, Expression, Type, columns_of, grouping_column
+from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, Column, Expression, Type, columns_of
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 

@@ -163,7 +163,7 @@ def _day_and_time(token: Token) -> tuple[int | None, int] | None:
 
 
 def _offset(token: Token | None) -> int:
-    """How far behind 1970-01-01T00:00Z one of the windows starts: a weekday, a time of day or a length."""
+    """Distance from 1970-01-01T00:00Z to where one of the windows starts: a weekday, a time of day or a length."""
     if token is None:
         return 0
     named = _day_and_time(token)

@@ -13,7 +13,7 @@ finds the rows of an old one again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
@@ -29,14 +29,15 @@ from optimizer.workload.values import (
     ACQ,
     LONG,
     TIMESTAMP,
+    Call,
     Column,
     Expression,
+    Literal,
     Stream,
     Type,
     columns_of,
     digest,
     to_json,
-    zones_of,
 )
 from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
 from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
@@ -134,22 +135,18 @@ class Synopsis:
         states = [_told(state) for state in self.states]
         content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
         content += [to_json(self.derived)] if self.derived else []
-        content += [[zone, edition(zone)] for zone in self._zones]
+        expressions = [*self.predicates, *(value for _, value in self.derived)]
+        expressions += [value for state in self.states for value in (state.argument, state.by)]
         edges = self.edges
         if self.sequenced is not None:
             sequenced = self.sequenced
             content += [sequenced.on, sequenced.types]
             content += [[_attribute_told(attribute, sequenced.types) for attribute in sequenced.attributes]]
             edges = DAILY
+            expressions += sequenced.arguments
+        zones = sorted({zone for expression in expressions for zone in _zones_of(expression)})
+        content += [[zone, edition(zone)] for zone in zones]
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
-
-    @property
-    def _zones(self) -> list[str]:
-        """The time zones by whose clocks its content is computed, sorted."""
-        attributes = self.sequenced.arguments if self.sequenced is not None else []
-        states = (value for state in self.states for value in (state.argument, state.by))
-        expressions = [*self.predicates, *(value for _, value in self.derived), *states, *attributes]
-        return sorted({zone for expression in expressions for zone in zones_of(expression)})
 
     @property
     def kind(self) -> WindowKind:
@@ -362,3 +359,12 @@ def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:
     schema = stream.types
     group_by = tuple((name, schema[name]) for name in per)
     return Synopsis(stream.name, stream.time, DAILY, (None,), group_by, (ROWS,), per)
+
+
+def _zones_of(expression: Expression | None) -> Iterator[str]:
+    """Names of the time zones by whose clocks an expression reads times (with repeats)."""
+    if isinstance(expression, Call):
+        if expression.function == "at_zone" and isinstance(expression.arguments[1], Literal):
+            yield str(expression.arguments[1].value)
+        for argument in expression.arguments:
+            yield from _zones_of(argument)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -111,15 +111,6 @@ def columns_of(expression: Expression | None) -> Iterator[str]:
             yield from columns_of(argument)
 
 
-def zones_of(expression: Expression | None) -> Iterator[str]:
-    """Names of the time zones by whose clocks an expression reads times (with repeats)."""
-    if isinstance(expression, Call):
-        if expression.function == "at_zone" and isinstance(expression.arguments[1], Literal):
-            yield str(expression.arguments[1].value)
-        for argument in expression.arguments:
-            yield from zones_of(argument)
-
-
 def source_columns(group_by: tuple[tuple[str, Type], ...], derived: tuple[tuple[str, Expression], ...]) -> set[str]:
     """Names of the source columns that some group columns are, or are computed of."""
     computed = dict(derived)
@@ -202,10 +193,8 @@ class Window:
         if self.is_rows and (self.ago or self.at_most is not None or not self.is_regular):
             raise ValueError("windows of rows have no `ago`, no refresh bound, no calendar, and are not cumulative")
         most = self.range if self.cumulative else self.slide
-        if not 0 <= self.offset < most or (self.offset and (self.is_rows or self.calendar or self.at_most)):
-            raise ValueError(
-                "an offset is of windows of time without a calendar or bound, and less than their distance"
-            )
+        if not 0 <= self.offset < most or (self.offset and (self.calendar or self.at_most)):
+            raise ValueError("an offset is of windows without a calendar or bound, and less than their distance")
         if self.ago < 0:
             raise ValueError("`ago` is a span of time and not negative")
         if self.at_most is not None and (self.at_most < self.slide or self.at_most % self.slide):
@@ -425,7 +414,7 @@ class ACQ:
     the group columns that are expressions, by their names in ``group_by``, which are what
     :func:`optimizer.workload.notation.written` writes of them. ``sets``: of a query with GROUPING SETS, ROLLUP or CUBE
     the group columns of each; an answer of one has null in the others. Its last group column then is the number of the
-    set (:func:`grouping_ids`), named by all of them.
+    set (:func:`optimizer.workload.grouping_sets.grouping_ids`), named by all of them.
     """
 
     name: str
@@ -538,19 +527,6 @@ class ACQ:
         if self.window.at is None:
             return self.fingerprint
         return replace(self, window=replace(self.window, at=None)).fingerprint
-
-
-def grouping_column(sets: Iterable[Iterable[str]]) -> str:
-    """The name of the group column that has the number of the grouping set."""
-    return f"grouping_id({', '.join(f'({chr(44).join(names)})' for names in sets)})"
-
-
-def grouping_ids(columns: Sequence[str], sets: Iterable[Collection[str]]) -> list[int]:
-    """The number of each grouping set, as Spark's ``grouping_id()`` has it: a bit a column, that of the first the
-    highest, set where the column is not in the set.
-    """
-    bits = {name: 1 << place for place, name in enumerate(reversed(columns))}
-    return [sum(bit for name, bit in bits.items() if name not in names) for names in sets]
 
 
 @dataclass(frozen=True)

@@ -176,10 +176,6 @@ def test_a_column_of_the_stream_comes_before_a_name_of_an_output() -> None:
 @pytest.mark.parametrize(
     ("group", "hint"),
     [
-        ("ROLLUP(symbol, ok)", "GROUP BY symbol, ok; GROUP BY symbol; no GROUP BY"),
-        ("symbol, ok WITH ROLLUP", "GROUP BY symbol, ok; GROUP BY symbol; no GROUP BY"),
-        ("CUBE(symbol, ok)", "GROUP BY symbol, ok; GROUP BY symbol; GROUP BY ok; no GROUP BY"),
-        ("GROUPING SETS ((symbol), (ok))", "a query for each grouping"),
         ("price * 2", "CAST"),
         ("7", "1 to 1"),
         ("n", "columns of the stream"),

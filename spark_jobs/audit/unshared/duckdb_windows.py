@@ -18,7 +18,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.workload.values import ACQ, Column, Expression, Output, grouping_ids
+from optimizer.workload.grouping_sets import grouping_ids
+from optimizer.workload.values import ACQ, Column, Expression, Output
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.audited import audit_of, evidence

@@ -13,6 +13,7 @@ import numpy as np
 
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.attribute_names import read_attribute
+from optimizer.workload.grouping_sets import grouping_ids
 from optimizer.workload.values import (
     ACQ,
     ANY_WINDOW,
@@ -22,7 +23,6 @@ from optimizer.workload.values import (
     Literal,
     Output,
     Window,
-    grouping_ids,
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

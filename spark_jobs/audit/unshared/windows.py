@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from optimizer.workload.values import ACQ, BOOLEAN, Output, Window, grouping_ids
+from optimizer.workload.grouping_sets import grouping_ids
+from optimizer.workload.values import ACQ, BOOLEAN, Output, Window
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.calendars import windows_holding

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from optimizer.synopses.late import LateForm, late_form
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.workload.values import ACQ, Stream, grouping_ids
+from optimizer.workload.grouping_sets import grouping_ids
+from optimizer.workload.values import ACQ, Stream
 from spark_jobs.results.rows import typed
 from spark_jobs.store.arrays.numbering import distinct_rows, encoded
 from spark_jobs.store.arrays.texts import as_texts
