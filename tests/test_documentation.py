@@ -85,6 +85,7 @@ SCALAR_FORMS = {
     "date_part": "`extract(hour FROM t)` `date_part('hour', t)` `datepart('hour', t)` `year(t)` `quarter(t)` "
     "`month(t)` `weekofyear(t)` `day(t)` `dayofmonth(t)` `dayofweek(t)` `weekday(t)` `dayofyear(t)` `hour(t)` "
     "`minute(t)` `second(t)`",
+    "time_diff": "`timestampdiff(MINUTE, t, u)` `datediff(u, t)`",
     "at_zone": "`t AT TIME ZONE 'Europe/Berlin'` `from_utc_timestamp(t, 'Europe/Berlin')`",
     "to_timestamp": "`to_timestamp(x, 'dd/MM/yyyy HH:mm')`",
     "to_date": "`to_date(x, 'dd/MM/yyyy')`",

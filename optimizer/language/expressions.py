@@ -98,6 +98,10 @@ class ExpressionReader:
             return self.conditional([(typed_call("=", values, node), (Literal(None, NULL), NULL))], values[0], node)
         if function == "at_zone":
             return self._at_zone(values[0], str(constants[0].value), node)
+        if function == "time_diff" and not constants:
+            # datediff(end, start) counts days from date to date
+            ends = [typed_call("cast", [value], node, (Literal("date", STRING),)) for value in reversed(values)]
+            return typed_call(function, ends, node, (Literal("day", STRING),))
         if function in ("left", "right"):
             length = int(constants[0].value)
             begin = 1 if function == "left" else -max(length, 1)
@@ -227,7 +231,7 @@ _NULL_AS = {
     **dict.fromkeys(("round", "floor", "ceil"), DOUBLE),
     **dict.fromkeys(("like", "lower", "upper", "length", "concat", "trim", "ltrim", "rtrim", "substring"), STRING),
     **dict.fromkeys(("split_part", "replace", "regexp_like", "to_date", "to_timestamp"), STRING),
-    **dict.fromkeys(("date_trunc", "date_part", "at_zone"), TIMESTAMP),
+    **dict.fromkeys(("date_trunc", "date_part", "at_zone", "time_diff"), TIMESTAMP),
 }
 """Types of NULL in calls where no other argument has one."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -35,6 +35,7 @@ def _field(name: str) -> Written:
 _ROUND = Written("round", constants=("whole number",), optional=1)
 _SUBSTRING = Written("substring", constants=("whole number", "whole number"), optional=1)
 _PART = Written("date_part", constants=("text",), leading=True)
+_DIFFERENCE = Written("time_diff", 2, 2, constants=("unit",), leading=True)
 _MATCH = Written("regexp_like", constants=("text",))
 
 SCALAR_CALLS: dict[str, Written] = {
@@ -60,6 +61,8 @@ SCALAR_CALLS: dict[str, Written] = {
     "from_utc_timestamp": Written("at_zone", constants=("text",)),
     "date_trunc": Written("date_trunc", constants=("text",), leading=True),
     **dict.fromkeys(("date_part", "datepart"), _PART),
+    "timestampdiff": _DIFFERENCE,
+    **dict.fromkeys(("datediff", "date_diff"), replace(_DIFFERENCE, optional=1)),
     **{name: _field(name) for name in ("year", "quarter", "month", "day", "dayofweek", "weekday", "dayofyear")},
     **{name: _field(name) for name in ("hour", "minute")},
     "dayofmonth": _field("day"),
@@ -95,7 +98,7 @@ def sort_arguments(name: str, nodes: Sequence[exp.Expr], node: exp.Expr) -> Argu
         refuse("HDL-104", f"{name} takes {argument_count} argument(s), not {len(nodes)}", "", node)
     values, written = list(nodes), list[exp.Expr]()
     if shape.constants:
-        at = len(shape.constants) if shape.leading else shape.least
+        at = len(nodes) - shape.least if shape.leading else shape.least
         values, written = (values[at:], values[:at]) if shape.leading else (values[:at], values[at:])
     kinds = shape.constants[: len(written)]
     constants = [_constant(constant_node, kind, name) for constant_node, kind in zip(written, kinds, strict=True)]
@@ -106,11 +109,13 @@ def sort_arguments(name: str, nodes: Sequence[exp.Expr], node: exp.Expr) -> Argu
 
 def _constant(node: exp.Expr, kind: str, name: str) -> Literal:
     inner = without_parentheses(node)
-    if type(inner) is exp.Literal and inner.is_string and kind == "text":
+    if type(inner) is exp.Literal and inner.is_string and kind in ("text", "unit"):
         return Literal(inner.this, STRING)
+    if kind == "unit" and type(inner) is exp.Column and not inner.table:
+        return Literal(inner.name, STRING)
     sign = type(inner) is exp.Neg
     digits = inner.this if sign else inner
-    if type(digits) is exp.Literal and not digits.is_string and kind != "text" and digits.this.isdigit():
+    if type(digits) is exp.Literal and not digits.is_string and kind == "whole number" and digits.this.isdigit():
         literal = number(digits.this)
         return negated(literal) if sign else literal
     refuse("HDL-203", f"{name} takes a {kind} here that stands in the query", "write the value", node)
@@ -121,6 +126,8 @@ def _canonical(function: str, constants: list[Literal]) -> list[Literal]:
     if function == "date_part" and constants:
         name = str(constants[0].value).lower()
         return [Literal(FIELD_NAMES.get(name, name), STRING)]
+    if function == "time_diff":
+        return [Literal(str(unit.value).lower().removesuffix("s"), STRING) for unit in constants]
     if function == "date_trunc":
         name = str(constants[0].value).lower()
         return [Literal(_UNIT_NAMES.get(name, name), STRING)]

@@ -120,7 +120,19 @@ MEANT |= {"approx_median": "median", "approx_quantiles": "approx_percentile"}
 MEANT |= {"logical_and": "bool_and", "logical_or": "bool_or"}
 
 CALLABLE = (
-    *("abs", "ceil", "ceiling", "char_length", "coalesce", "concat", "date_part", "date_trunc", "datepart", "day"),
+    *(
+        "abs",
+        "ceil",
+        "ceiling",
+        "char_length",
+        "coalesce",
+        "concat",
+        "date_diff",
+        "date_part",
+        "date_trunc",
+        "datediff",
+    ),
+    *("datepart", "day"),
     *(
         "dayofmonth",
         "dayofweek",
@@ -137,7 +149,18 @@ CALLABLE = (
     ),
     *("length", "ln", "lower", "ltrim", "minute", "mod", "month", "nullif", "nvl", "pow", "power", "quarter"),
     *("regexp_like", "replace", "right", "rlike", "round", "rtrim", "second", "split_part", "sqrt", "substr"),
-    *("substring", "to_date", "to_timestamp", "trim", "try_divide", "upper", "weekday", "weekofyear", "year"),
+    *(
+        "substring",
+        "timestampdiff",
+        "to_date",
+        "to_timestamp",
+        "trim",
+        "try_divide",
+        "upper",
+        "weekday",
+        "weekofyear",
+        "year",
+    ),
 )
 """Functions of single values by the names that they are called by."""
 

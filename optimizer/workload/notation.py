@@ -30,6 +30,8 @@ def written(value: Expression, nested: bool = False) -> str:
         return f"CASE {cases} ELSE {parts[-1]} END"
     if function == "at_zone":
         return f"({parts[0]} AT TIME ZONE {parts[1]})" if nested else f"{parts[0]} AT TIME ZONE {parts[1]}"
+    if function == "time_diff":
+        return f"timestampdiff({getattr(value.arguments[2], 'value', '')}, {parts[0]}, {parts[1]})"
     if function in ("date_trunc", "date_part"):
         return f"{function}({parts[1]}, {parts[0]})"
     if function == "in":

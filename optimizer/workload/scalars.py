@@ -54,6 +54,9 @@ LONGEST = 2**31 - 1
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
 """Units to which ``date_trunc`` cuts times."""
 
+LENGTHS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+"""Units in which ``time_diff`` counts."""
+
 FIELDS: dict[str, Type] = {
     "year": Type("long", 7),
     "quarter": Type("long", 1),
@@ -170,6 +173,14 @@ def _truncated(name: str, types: Sequence[Type], arguments: Sequence[Expression]
     if constant(arguments, 1, str) not in UNITS:
         raise type_error(f"date_trunc has no unit {constant(arguments, 1, str)!r}", ", ".join(UNITS))
     return TIMESTAMP
+
+
+def _distance(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
+    for type in types[:2]:
+        _time("timestampdiff", type)
+    if constant(arguments, 2, str) not in LENGTHS:
+        raise type_error(f"timestampdiff has no unit {constant(arguments, 2, str)!r}", ", ".join(LENGTHS))
+    return LONG
 
 
 def _part(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -304,6 +315,14 @@ SCALARS = (
     Function("cast", 2, 2, _cast, "the value as another type; null where it is none", "partial"),
     Function("date_trunc", 2, 2, _truncated, "the time cut to its year, …, millisecond (UTC; weeks begin on Mondays)"),
     Function("date_part", 2, 2, _part, "one field of a time (UTC)"),
+    Function(
+        "time_diff",
+        3,
+        3,
+        _distance,
+        "the full units from a time to another, negative if that is earlier; null beyond 64 bits of microseconds",
+        "partial",
+    ),
     Function("at_zone", 2, 2, _zoned, "the time that the clock of a time zone shows, as a timestamp"),
     Function("to_timestamp", 2, 2, _parsed, "the timestamp that a text is by a format, else null", "partial"),
     Function("to_date", 2, 2, _parsed, "the date that a text is by a format, else null", "partial"),

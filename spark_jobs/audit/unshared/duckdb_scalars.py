@@ -17,6 +17,11 @@ from spark_jobs.audit.unshared.zones import changes_of
 
 Typed = tuple[str, str]
 _BITS = {3: 8, 5: 16, 10: 32}
+_LENGTHS = {
+    **{"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000},
+    **{"day": 86_400_000_000, "week": 604_800_000_000},
+}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _CONSTANTS = (
     "cast",
     "date_trunc",
@@ -32,6 +37,8 @@ _CONSTANTS = (
 
 def values_of(call: Call) -> int:
     """Number of a call's arguments that are values; the others are constants."""
+    if call.function == "time_diff":
+        return 2
     return 1 if call.function in (*_CONSTANTS, "regexp_like", "round") else len(call.arguments)
 
 
@@ -60,6 +67,8 @@ def scalar_sql(call: Call, arguments: list[Typed], aligned: Callable[[list[Typed
         return sql, kind
     if name in ("date_trunc", "date_part"):
         return _time(name, arguments[0], constants[0])
+    if name == "time_diff":
+        return _difference(*arguments, constants[0])
     if name == "at_zone":
         return f"({arguments[0][0]} + {_offset(arguments[0][0], *changes_of(constants[0]))})", "timestamp"
     if name in ("to_timestamp", "to_date"):
@@ -121,6 +130,26 @@ def _time(name: str, argument: Typed, what: str) -> Typed:
         return f"(epoch_us({stamp} - date_trunc('minute', {stamp}))::DECIMAL(18,0) * 0.000001)::DECIMAL(8,6)", "decimal"
     part = _PARTS.get(what, f"date_part('{what.removeprefix('whole ')}', {{}})").format(stamp)
     return f"({part})::HUGEINT", "long"
+
+
+def _difference(begin: Typed, end: Typed, unit: str) -> Typed:
+    """SQL of the full units between two times. Months count by days, each month as if it had 32 of them."""
+    first, last = (f"epoch_us(({sql})::TIMESTAMP)" if kind == "date" else sql for sql, kind in (begin, end))
+    difference = f"(({last})::HUGEINT - ({first})::HUGEINT)"
+    fits = f"{difference} BETWEEN -9223372036854775808 AND 9223372036854775807"
+    if unit in _LENGTHS:
+        return f"(CASE WHEN {fits} THEN {difference} // {_LENGTHS[unit]} END)::HUGEINT", "long"
+    day = _LENGTHS["day"]
+    since, until = (f"floor({micros}::DECIMAL(38,0) / {day})::HUGEINT" for micros in (first, last))
+    morning, evening = (f"({micros}::HUGEINT - {days} * {day})" for micros, days in ((first, since), (last, until)))
+    shift = (
+        f"CASE WHEN {until} > {since} AND {evening} < {morning} THEN -1 "
+        f"WHEN {until} < {since} AND {evening} > {morning} THEN 1 ELSE 0 END"
+    )
+    from_day, to_day = f"(DATE '1970-01-01' + ({since})::INT)", f"(DATE '1970-01-01' + ({until} + {shift})::INT)"
+    days = " - ".join(f"((year({at}) * 12 + month({at})) * 32 + day({at}))" for at in (to_day, from_day))
+    months = f"(({days})::HUGEINT // 32)"
+    return f"(CASE WHEN {fits} THEN {months} // {_MONTHS[unit]} END)::HUGEINT", "long"
 
 
 def _offset(micros: str, moments: tuple[int, ...], offsets: tuple[int, ...]) -> str:

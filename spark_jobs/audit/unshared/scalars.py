@@ -90,6 +90,13 @@ _FIELDS: dict[str, Callable[[SparkColumn], SparkColumn]] = {
 }
 
 
+def _difference(columns: list[SparkColumn], types: Sequence[Type], result: Type, constants: list[Any]) -> SparkColumn:
+    begin, end = (column.cast("timestamp") for column in columns)
+    exact = [F.unix_micros(column).cast("decimal(20,0)") for column in (begin, end)]
+    fits = (exact[1] - exact[0]).between(F.lit(-(2**63)).cast("decimal(21,0)"), F.lit(2**63 - 1).cast("decimal(21,0)"))
+    return F.when(fits, F.timestamp_diff(constants[0], begin, end))
+
+
 def _parsed(columns: list[SparkColumn], types: Sequence[Type], result: Type, constants: list[Any]) -> SparkColumn:
     form = re.sub(r"\(\?P<\w>", "(", time_format(constants[0]).pattern).replace(r"\d", "[0-9]")
     text = F.when(columns[0].rlike(rf"\A{form}\z"), columns[0])
@@ -156,6 +163,7 @@ SCALAR_COLUMNS: dict[str, Scalar] = {
     "cast": _cast,
     "date_trunc": lambda columns, types, result, constants: F.date_trunc(constants[0], columns[0].cast("timestamp")),
     "date_part": lambda columns, types, result, constants: _FIELDS[constants[0]](columns[0]).cast(ddl_of(result)),
+    "time_diff": _difference,
     "at_zone": lambda columns, types, result, constants: F.from_utc_timestamp(columns[0], constants[0]),
     **dict.fromkeys(("to_timestamp", "to_date"), _parsed),
     "substring": lambda columns, types, result, constants: F.substring(columns[0], *[*constants, 2**31 - 1][:2]),
@@ -185,5 +193,6 @@ CONSTANTS_FROM = {
         ("cast", "date_trunc", "date_part", "at_zone", "to_timestamp", "to_date", "substring", "split_part"), 1
     ),
     **dict.fromkeys(("replace", "regexp_like", "round"), 1),
+    "time_diff": 2,
 }
 """Index of the first constant in a call's arguments, for functions that have constants."""

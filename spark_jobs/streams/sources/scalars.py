@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from optimizer.windows.calendars import clock
 from optimizer.workload.expression import EPOCH
@@ -35,6 +36,7 @@ from spark_jobs.streams.sources.conversions import (
 )
 
 _SIZES = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1000}
+_LENGTHS = _SIZES | {"week": 7 * _SIZES["day"], "microsecond": 1}
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
@@ -95,6 +97,37 @@ def _truncated(values: list[Any], types: list[Type], result: Type, call: Call) -
     else:
         cut = micros - micros % _SIZES[unit]
     return pa.array(cut, mask=nulls_of(value)).cast(arrow_type(result))
+
+
+def _difference(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
+    (unit,) = _constants(call)[-1:]
+    begin, end = map(_microseconds, values[:2])
+    empty = np.asarray(nulls_of(values[0])) | np.asarray(nulls_of(values[1]))
+    with np.errstate(over="ignore"):
+        difference = end - begin
+    # the difference of two 64-bit integers has another sign than both only where it does not fit
+    empty |= ((end ^ begin) & (end ^ difference)) < 0
+    if unit in _MONTHS:
+        return pa.array(_toward_zero(_months(begin, end), _MONTHS[unit]), mask=empty)
+    return pa.array(_toward_zero(difference, _LENGTHS[unit]), mask=empty)
+
+
+def _months(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Full months between times, as java.time counts them: a day that is not full does not count."""
+    (first, morning), (last, evening) = (np.divmod(micros, _SIZES["day"]) for micros in (begin, end))
+    last = last - ((last > first) & (evening < morning)) + ((last < first) & (evening > morning))
+    return _toward_zero(_days_of_months(last) - _days_of_months(first), 32)
+
+
+def _days_of_months(days: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of days as if each month had 32."""
+    months = days.astype("datetime64[D]").astype("datetime64[M]")
+    return months.astype(np.int64) * 32 + (days - months.astype("datetime64[D]").astype(np.int64))
+
+
+def _toward_zero(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    quotients: NDArray[np.int64] = (values - np.fmod(values, size)) // size
+    return quotients
 
 
 def _zoned(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
@@ -260,6 +293,7 @@ SCALAR_KERNELS: dict[str, Kernel] = {
     "cast": cast_values,
     "date_trunc": over_arrays(_truncated, first=True),
     "date_part": over_arrays(_part, first=True),
+    "time_diff": over_arrays(_difference),
     "at_zone": over_arrays(_zoned, first=True),
     **dict.fromkeys(("to_timestamp", "to_date"), over_arrays(_parsed, first=True)),
     "substring": over_arrays(_substring, first=True),

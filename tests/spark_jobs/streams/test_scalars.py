@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.expression import exact_literal, type_of
-from optimizer.workload.scalars import FIELDS, SCALARS, UNITS
+from optimizer.workload.scalars import FIELDS, LENGTHS, SCALARS, UNITS
 from optimizer.workload.values import (
     BOOLEAN,
     DATE,
@@ -166,6 +166,7 @@ FUNCTIONS: dict[str, st.SearchStrategy[Expression]] = {
     "cast": CASTS,
     "date_trunc": call("date_trunc", TIMES, chosen(*map(text, UNITS))),
     "date_part": call("date_part", TIMES, chosen(*map(text, FIELDS))),
+    "time_diff": call("time_diff", TIMES, TIMES, chosen(*map(text, LENGTHS))),
     "to_timestamp": call("to_timestamp", WORDS, chosen(*map(text, FORMATS))),
     "to_date": call("to_date", WORDS, chosen(*map(text, FORMATS))),
     "substring": st.one_of(call("substring", WORDS, PLACES), call("substring", WORDS, PLACES, PLACES)),
