@@ -53,6 +53,7 @@ SCHEMA: dict[str, Type] = {
 }
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FORMATS = ("yyyy-MM-dd", "dd/MM/yyyy HH:mm", "yyyyMMdd'T'HHmmss", "yyyy-MM-dd HH:mm:ss.SSS")
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
 CASTABLE = (
     *("1", "-7", " 42 ", "+5", "1.5", "-2.505", "1e3", ".5", "5.", "9223372036854775808", "128", "0x10", "1d", "99999"),
     *("NaN", "true", "F", " yes", "0", "", " ", "2013-07-04", "2013-7-4", "2013-02-30", "2013", "2013-07-04T10:00"),
@@ -142,6 +143,10 @@ NUMBERS = st.one_of(
     chosen(0.5, -2.0).map(lambda value: Literal(value, DOUBLE)),
 )
 TIMES = st.one_of(chosen(Column("d"), Column("ts")), chosen(Literal(0, TIMESTAMP), Literal("2013-07-04", DATE)))
+# the clocks of zones are known from 1970 to 2200
+CLOCKED = chosen(
+    Call("least", (Call("greatest", (Column("ts"), Literal(0, TIMESTAMP))), Literal(7 * 10**15, TIMESTAMP)))
+)
 WORDS = st.one_of(chosen(Column("s"), Column("c"), Column("s")), TEXTS.map(text))
 CONDITIONS = st.one_of(
     chosen(Column("b"), Literal(None, BOOLEAN)),
@@ -167,6 +172,7 @@ FUNCTIONS: dict[str, st.SearchStrategy[Expression]] = {
     "date_trunc": call("date_trunc", TIMES, chosen(*map(text, UNITS))),
     "date_part": call("date_part", TIMES, chosen(*map(text, FIELDS))),
     "time_diff": call("time_diff", TIMES, TIMES, chosen(*map(text, LENGTHS))),
+    "at_zone": call("at_zone", CLOCKED, chosen(*map(text, ZONES))),
     "to_timestamp": call("to_timestamp", WORDS, chosen(*map(text, FORMATS))),
     "to_date": call("to_date", WORDS, chosen(*map(text, FORMATS))),
     "substring": st.one_of(call("substring", WORDS, PLACES), call("substring", WORDS, PLACES, PLACES)),
