@@ -25,7 +25,7 @@ from optimizer.language.words import BINARY, CALLABLE, FORMS, MOMENTS
 from optimizer.windows.calendars import check_zone
 from optimizer.workload.expression import call_type, exact_literal, moment, negated, number
 from optimizer.workload.predicates import normal
-from optimizer.workload.values import BOOLEAN, DOUBLE, STRING, TIMESTAMP, Call, Column, Expression, Literal, Type
+from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, Call, Column, Expression, Literal, Type
 
 _DIGITS = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
 
@@ -100,8 +100,9 @@ class ExpressionReader:
             return self._at_zone(values[0], str(constants[0].value), node)
         if function == "time_diff" and not constants:
             # datediff(end, start) counts days from date to date
-            ends = [typed_call("cast", [value], node, (Literal("date", STRING),)) for value in reversed(values)]
-            return typed_call(function, ends, node, (Literal("day", STRING),))
+            ends = alike(values[::-1], DATE, node)
+            days = [end if end[1] == DATE else typed_call("cast", [end], node, (_DATE,)) for end in ends]
+            return typed_call(function, days, node, (Literal("day", STRING),))
         if function in ("left", "right"):
             length = int(constants[0].value)
             begin = 1 if function == "left" else -max(length, 1)
@@ -234,6 +235,8 @@ _NULL_AS = {
     **dict.fromkeys(("date_trunc", "date_part", "at_zone", "time_diff"), TIMESTAMP),
 }
 """Types of NULL in calls where no other argument has one."""
+
+_DATE = Literal("date", STRING)
 
 _OF_TEXTS = {name for name, type_ in _NULL_AS.items() if type_ == STRING}
 

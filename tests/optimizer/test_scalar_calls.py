@@ -70,7 +70,7 @@ def argument(expression: str) -> str:
         ("date_part('dow', day)", "dayofweek(day)"),
         ("date_trunc('HOUR', ts)", "date_trunc('hour', ts)"),
         ("timestampdiff(HOURS, ts, day)", "datediff('hour', ts, day)"),
-        ("datediff(day, '2013-07-04')", "date_diff(DAY, CAST(date '2013-07-04' AS date), CAST(day AS date))"),
+        ("datediff(day, '2013-07-04')", "date_diff(DAY, '2013-07-04', day)"),
         ("left(symbol, 2)", "substring(symbol, 1, 2)"),
         ("right(symbol, 2)", "substr(symbol, -2, 2)"),
         ("symbol || 'x'", "concat(symbol, 'x')"),
