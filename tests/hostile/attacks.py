@@ -330,7 +330,7 @@ WHOLE: dict[str, tuple[str, ...]] = {
         "SELECT count(*) FROM trades WINDOW w AS (PARTITION BY symbol)",
     ),
     "more than one query may ask for": (
-        "SELECT count(*) FROM trades @W GROUP BY symbol, ok, qty, day, volume",
+        "SELECT count(*) FROM trades @W GROUP BY CUBE(symbol, ok, qty, day, volume, fee, upper(symbol))",
         "SELECT count(*) FROM trades @W GROUP BY {symbol, ×1200} ok",
         "SELECT {sum(qty), ×33} count(*) FROM trades @W",
         "SELECT {count(DISTINCT symbol), ×1400} count(*) FROM trades @W",
