@@ -419,6 +419,8 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
     pattern = query.pattern
     assert pattern is not None
     width, slide, ago = query.window.range, query.window.slide, query.window.ago
+    # a shifted window is known by its end
+    at, known_by = ago - query.window.offset, width if query.window.offset else 0
     per = [quoted(name) for name in pattern.per]
     places = range(len(pattern.events))
     joined = [
@@ -432,16 +434,18 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
         joined += [f"e{place - 1}.{name} IS NOT DISTINCT FROM e{place}.{name}" for name in per]
     last = places[-1]
     windows = f"""unnest(generate_series(
-        floor_div(e{last}.{time} + {ago} - {width}, {slide}) + 1, floor_div(e0.{time} + {ago}, {slide})))"""
+        floor_div(e{last}.{time} + {at} - {width}, {slide}) + 1, floor_div(e0.{time} + {at}, {slide})))"""
     names = [quoted(name) for name in events.column_names]
     chosen = ", ".join(f"e{place} AS e{place}" for place in places)
     rows = " UNION ALL ".join(
         f'SELECT {", ".join(f"e{place}.{name} AS {name}" for name in names)}, {place} AS "its place", '
-        f'{text_literal(event)} AS "its type", {slide}::BIGINT * k - {ago} AS "the window" FROM matched'
+        f'{text_literal(event)} AS "its type", {slide}::BIGINT * k - {at} AS "a start" FROM matched'
         for place, event in enumerate(pattern.events)
     )
     return f"""
-        SELECT *, "the window" AS "its start", "the window" + {width + ago} AS "its instant" FROM (
+        SELECT * EXCLUDE "a start", "a start" + {known_by} AS "the window", "a start" AS "its start",
+            "a start" + {width + ago} AS "its instant"
+        FROM (
             WITH kept AS (SELECT * FROM events WHERE {time} IS NOT NULL AND ({where})),
             matched AS (
                 SELECT {chosen}, {windows} AS k

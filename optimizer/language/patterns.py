@@ -17,7 +17,7 @@ def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group
     if window is not None and window.kind.counts_rows:
         message = "an event sequence lies in a window of time, not in a number of rows"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
-    if window is not None and not window.is_regular:
+    if window is not None and (window.cumulative or window.calendar is not None or window.parts):
         message = "an event sequence lies in windows that are all equally long"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
     if len(words.events) > scope.limits.pattern:

@@ -124,13 +124,16 @@ def irregular_words(window: Window) -> tuple[str, str] | None:
         size, offset = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}", window.calendar.offset
         slide = slide if window.calendar.slide is None else calendar_text(window.calendar.slide)
     size += f" from {duration_text(offset)} on" if offset else ""
+    size += f" ending {duration_text(window.ago)} ago" if window.ago else ""
     return f"up to {size}" if window.cumulative else size, slide
 
 
 def _part_words(part: Window) -> str:
     """The length of one of several windows in words."""
     words = irregular_words(part)
-    size = duration_text(part.range) if words is None else words[0]
+    if words is not None:
+        return words[0]
+    size = duration_text(part.range)
     return f"{size} ending {duration_text(part.ago)} ago" if part.ago else size
 
 

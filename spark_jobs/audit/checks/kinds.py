@@ -98,7 +98,7 @@ class AuditedKind:
         starts, ends, instants, _ = times
         if window.is_regular:
             return Grid(instants, starts, ends, window.range, window.slide, window.ago, begin, until)
-        return Grid(instants, instants, ends, 0, 1, 0, begin, until)
+        return Grid(instants, ends, ends, 0, 1, window.ago, begin, until)
 
     def misplaced(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Mask:
         """Answers (n,) whose windows are wrong otherwise than by :meth:`grid`."""

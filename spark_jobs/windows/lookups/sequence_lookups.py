@@ -76,8 +76,9 @@ class SequenceLookups(StoredLookups):
         self._sequenced = sequenced_of(synopsis)
         self._asked = sequence_query(query, self._sequenced)
         self._decoded, self._keys, self._of_key = decoded, texts, of_key
-        # the executors see a historical window as one over the past as if it were now
-        self._events = replace(decoded.events, time=decoded.events.time + query.window.ago)
+        # the executors see a historical window as one over the past as if it were now, and each as one that starts at a
+        # multiple of the slide
+        self._events = replace(decoded.events, time=decoded.events.time + (query.window.ago - query.window.offset))
         self._runs = event_kernels.runs_of(decoded.events.key)
         self._by_group = np.argsort(of_key, kind="stable")
         self._first = np.searchsorted(of_key[self._by_group], np.arange(len(texts) + 1))
@@ -106,7 +107,7 @@ class SequenceLookups(StoredLookups):
         if window.at is not None:
             return self._table(instants(window, begin, end), group)
         self._spans.check_between(window, begin, end)
-        first, last = (newest_instant(window, at) - window.range for at in (begin + window.slide, end))
+        first, last = (newest_instant(window, at) - window.phase for at in (begin + window.slide, end))
         if last < first:
             return typed_answers(self.query, self._rows(self.query, None))
         matched = self._found(self.query, self._asked, self._chosen(group), first, last)
@@ -133,7 +134,8 @@ class SequenceLookups(StoredLookups):
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
         self._spans.check(start, end)
         # a window begins at a multiple of its slide: at 0 of an axis that begins with it
-        matched = self._found(query, sequences, self._chosen(group), 0, 0, start + self.query.window.ago)
+        origin = start + self.query.window.ago - self.query.window.offset
+        matched = self._found(query, sequences, self._chosen(group), 0, 0, origin)
         if matched is not None:
             matched = replace(matched, instants=matched.instants + start)
         return typed_answers(query, self._rows(query, matched))
@@ -157,7 +159,7 @@ class SequenceLookups(StoredLookups):
         if len(moments) == 0:
             return None
         window, first, last = self.query.window, int(moments[0]), int(moments[-1])
-        matched = self._found(self.query, self._asked, groups, first - window.range, last - window.range)
+        matched = self._found(self.query, self._asked, groups, first - window.phase, last - window.phase)
         if matched is None or len(moments) == (last - first) // window.slide + 1:
             return matched
         return matched.at(moments)
@@ -195,7 +197,7 @@ class SequenceLookups(StoredLookups):
             dtype = DTYPES[carrier_of(output.type)]
             values = np.full(len(times), None, dtype) if dtype is object else np.zeros(len(times), dtype)
             columns[output.name] = values, np.zeros(len(times), dtype=bool)
-        place = (moments - window.range) // window.slide
+        place = (moments - window.phase) // window.slide
         block = place // self._block
         together = max(1, BLOCK_ANSWERS // self._block)
         order = np.lexsort((numbers // together, block))
@@ -225,7 +227,7 @@ class SequenceLookups(StoredLookups):
             return
         windows = last - first + 1
         answer = np.full(len(groups) * windows, -1, dtype=np.int32)
-        at = (instant - window.range) // window.slide - first
+        at = (instant - window.phase) // window.slide - first
         answer[group * windows + at] = np.arange(len(group))
         chosen = answer[number * windows + places - first]
         has_answer = chosen >= 0
@@ -246,11 +248,11 @@ class SequenceLookups(StoredLookups):
         number = self._groups.numbers.get(group)
         if number is None:
             number = self.number(group)
-        place = (instant - window.range) // window.slide
+        place = (instant - window.phase) // window.slide
         known = self._known.get((number, place // self._block))
         if known is None:
             known = self._block_of(number, place // self._block)
-        moment = place * window.slide + window.range
+        moment = place * window.slide + window.phase
         if moment not in known:
             self._spans.check(moment - window.reach, moment - window.ago)
         return known.get(moment)
@@ -258,7 +260,7 @@ class SequenceLookups(StoredLookups):
     def _block_of(self, number: int, block: int) -> dict[int, tuple[Any, ...]]:
         """The answers of a group in a block of windows, by instant: those of windows that are stored."""
         window = self.query.window
-        moments = (np.arange(self._block) + block * self._block) * window.slide + window.range
+        moments = (np.arange(self._block) + block * self._block) * window.slide + window.phase
         moments = moments[self._spans.inside(moments, window)]
         rows = self._rows(self.query, self._at_moments(np.array([number]), moments))
         table = typed_rows(self.query, rows).select([output.name for output in self.query.outputs])

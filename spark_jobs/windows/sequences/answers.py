@@ -146,20 +146,23 @@ def sequence_query(query: ACQ, sequenced: Sequenced) -> SequenceQuery:
 def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin: int, end: int) -> list[Rolled]:
     """Answers of queries of one synopsis for the instants in (begin, end], of all keys of some events."""
     sequenced = sequenced_of(synopsis)
-    alike: dict[tuple[int, int, int], list[ACQ]] = {}
+    alike: dict[tuple[int, int, int, int], list[ACQ]] = {}
     for query in queries:
         at = query.window.at
         # of instants that are named: no window before the first, none behind the last
         span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
-        alike.setdefault((query.window.ago, *span), []).append(query)
+        alike.setdefault((query.window.ago, query.window.offset, *span), []).append(query)
     rolled_queries: list[Rolled] = []
     # queries of the same group columns have the same groups
     groups: dict[object, tuple[list[str], Longs]] = {}
-    for (ago, first, last), members in alike.items():
-        # a historical window is one over the past as if it were now
-        events = replace(decoded.events, time=decoded.events.time + ago) if ago else decoded.events
+    for (ago, offset, first, last), members in alike.items():
+        # a historical window is one over the past as if it were now, and windows of the executors start at multiples
+        # of their slide
+        is_moved = ago != offset
+        events = replace(decoded.events, time=decoded.events.time + (ago - offset)) if is_moved else decoded.events
         sequences = [sequence_query(query, sequenced) for query in members]
-        for query, answer in zip(members, answers(events, sequences, ends=(first, last)), strict=True):
+        ends = first - offset, last - offset
+        for query, answer in zip(members, answers(events, sequences, ends=ends), strict=True):
             if query.group_by not in groups:
                 groups[query.group_by] = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
             keys, group = groups[query.group_by]
@@ -172,7 +175,7 @@ def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, 
     """Add up the executors' answers of a query by group; ``group`` (k,): for each key of the events the number of
     its group, whose ``keys`` ascend.
     """
-    instants = answer.start + query.window.range
+    instants = answer.start + query.window.range + query.window.offset
     columns = _columns(query, sequenced, answer)
     return _rolled(query.name, keys, group[answer.key], instants, columns)
 
