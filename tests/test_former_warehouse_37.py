@@ -1,4 +1,4 @@
-"""Read, repair, roll back and continue warehouses that the code before issues 37, 39, 40 and 41 wrote.
+"""Read, repair, roll back and continue warehouses that the code before issues 37, 39, 40, 41 and 42 wrote.
 
 ``fixtures/make_warehouse_37.py`` describes the history of the warehouses. Tasks run in this process, and DuckDB judges
 what is published again (:mod:`tests.oracle`).
@@ -10,7 +10,7 @@ import json
 import math
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from spark_jobs.streams.sources.decoding import parse_instant
 from tests import oracle
 from tests.earlier_code import EarlierCode
 from tests.fixtures.history_37 import (
+    COUNTRY,
     FIRST,
+    HAS_VENUE,
     INTERVALS,
     LATE_ORDERS,
     LATE_TRADES,
@@ -38,17 +40,19 @@ from tests.fixtures.history_37 import (
     SCHEMAS,
     SECOND,
     START,
+    VENUES,
     Written,
     clicks,
     orders,
     readings,
     trades,
+    write_venues,
 )
 from tests.in_process import Clock, heddle, without_spark
 from tests.spark_jobs.followed import wrong
 
 FIXTURES = Path(__file__).parent / "fixtures"
-ISSUES = ("37", "39", "40", "41")
+ISSUES = ("37", "39", "40", "41", "42")
 SAID: dict[str, dict[str, Any]] = {
     issue: json.loads((FIXTURES / f"answers_{issue}.json").read_text()) for issue in ISSUES
 }
@@ -60,6 +64,9 @@ NEXT = ("2013-07-02T04:00:00Z", "2013-07-02T06:00:00Z")
 
 BEFORE_UPGRADES = "d80ed804"
 """The last commit without ``heddle upgrade``."""
+
+BEFORE_SEVERAL_WINDOWS = "4d4e3097"
+"""The last commit without queries over several windows, and with dimensions."""
 
 KNOWN = (*FIRST, LATE_TRADES, LATE_ORDERS, *SECOND, PENDING)
 BEFORE = {
@@ -93,9 +100,7 @@ def unpacked(issue: str, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
     Path("streams.yaml").write_text(text.replace(old, str(Path("../landing/readings").resolve())))
 
 
-@pytest.fixture(
-    params=["37", pytest.param("39", marks=pytest.mark.longer), pytest.param("40", marks=pytest.mark.longer), "41"]
-)
+@pytest.fixture(params=["37", *(pytest.param(each, marks=pytest.mark.longer) for each in ("39", "40", "41")), "42"])
 def issue(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -123,9 +128,22 @@ def arrived(*files: Written) -> None:
         file.write(Path("../landing/readings") if file.stream == "readings" else Path("data", file.stream))
 
 
-def events(stream: str, files: Sequence[Written], refused: set[int] = REFUSED) -> pa.Table:
-    """The events that a run reads: those of all files, without the refused, the first of each id of a day."""
+def events(
+    stream: str, files: Sequence[Written], refused: set[int] = REFUSED, countries: Mapping[str, str] = VENUES
+) -> pa.Table:
+    """The events that a run reads: those of all files, without the refused, the first of each id of a day.
+
+    ``countries``: those of the venues, of which trades have their own as a joined column.
+    """
     tables = [file.table() for file in sorted(files, key=lambda file: file.file) if file.stream == stream]
+    if stream == "trades":
+        joined = [countries.get(venue) for venue in pa.concat_tables(tables)["venue"].to_pylist()]
+        has_row = [country is not None for country in joined]
+        return (
+            pa.concat_tables(tables)
+            .append_column(COUNTRY, pa.array(joined, pa.string()))
+            .append_column(HAS_VENUE, pa.array(has_row))
+        )
     if stream != "orders":
         return pa.concat_tables(tables)
     rows, seen = [], set()
@@ -161,6 +179,7 @@ def differences(
     files: Sequence[Written],
     names: Sequence[str] = (),
     refused: set[int] = REFUSED,
+    countries: Mapping[str, str] = VENUES,
 ) -> list[str]:
     """Differences between the published answers of an interval and those of the oracle over some files.
 
@@ -174,7 +193,7 @@ def differences(
             continue
         refreshed_query = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
         time = SCHEMAS[query.stream].names[0]
-        answered = oracle.answers(refreshed_query, events(query.stream, files, refused), time, begin, end)
+        answered = oracle.answers(refreshed_query, events(query.stream, files, refused, countries), time, begin, end)
         expected = {key: published_before(query, row) for key, row in answered.items()}
         answers = read(house, name, begin, end)
         compared += answers.num_rows
@@ -217,7 +236,7 @@ def test_commands_print_what_they_printed(issue: str, clock: Clock, what: str) -
 def test_all_answers_are_read(issue: str, clock: Clock) -> None:
     answers = SAID[issue]["read"]
     assert (
-        len(answers) == {"37": 16, "39": 18, "40": 18, "41": 18}[issue]
+        len(answers) == {"37": 16, "42": 20}.get(issue, 18)
         and sum(len(reply["rows"]) for reply in answers.values()) > 200
     )
     assert all(has(done("read", name), reply) for name, reply in answers.items())
@@ -264,6 +283,23 @@ def test_late_files_are_repaired(clock: Clock) -> None:
         assert differences(interval, BEFORE[interval], files) == []
     assert done("repair") == {"format_version": 1, "outdated": []}
     assert wrong(Warehouse.open("warehouse", create=False)) == []
+
+
+@pytest.mark.parametrize("issue", ["42"], indirect=True)
+def test_a_changed_dimension_revises_what_was_joined(clock: Clock) -> None:
+    """The venue Y moves, Z gets a country; only queries that join the dimension are revised, and no other interval."""
+    done("repair")
+    clock.now = START + 416 * MINUTE
+    moved = {**VENUES, "Y": "DE", "Z": "US"}
+    write_venues(moved, 415)
+    assert intervals(done("repair")) == list(INTERVALS)
+    first = [name for name in planned() if name not in ("spread", "phases")]
+    files = (*FIRST, LATE_TRADES)
+    assert differences(INTERVALS[0], BEFORE[INTERVALS[0]], files, ["by_country", "abroad"], countries=moved) == []
+    for interval in INTERVALS:
+        names = first if interval == INTERVALS[0] else ()
+        assert differences(interval, BEFORE[interval], KNOWN, names, countries=moved) == [], interval
+    assert done("repair") == {"format_version": 1, "outdated": []}
 
 
 def test_refused_events_are_released(clock: Clock) -> None:
@@ -325,7 +361,7 @@ def test_the_first_plan_is_in_force_again(issue: str, clock: Clock) -> None:
 
 # ---------------------------------------------------------------------------------------------- rolled back
 @pytest.mark.longer
-def test_the_code_of_before_goes_on_where_this_one_wrote(clock: Clock) -> None:
+def test_the_code_of_before_goes_on_where_this_one_wrote(issue: str, clock: Clock) -> None:
     """This code publishes an interval, the code of before repairs all, then this code finds no fault."""
     assert done("upgrade", "--apply")["steps"] == []
     arrived(*THIRD_FILES)
@@ -333,7 +369,7 @@ def test_the_code_of_before_goes_on_where_this_one_wrote(clock: Clock) -> None:
     record = done("backfill", "--from", NEXT[0], "--to", NEXT[1])["records"][0]
     names = sorted(planned())
     printed = [done("read", name) for name in names]
-    earlier = EarlierCode.of(BEFORE_UPGRADES)
+    earlier = EarlierCode.of(BEFORE_SEVERAL_WINDOWS if issue == "42" else BEFORE_UPGRADES)
     status, *answers = earlier.run(clock.now, ["status"], *(["read", name] for name in names))
     assert status["intervals_published"] == 4 and answers == printed
     clock.now += 10 * MINUTE
@@ -354,7 +390,7 @@ def test_the_code_of_before_goes_on_where_this_one_wrote(clock: Clock) -> None:
     params=[
         "37 moved",
         "37 here",
-        *(pytest.param(f"{issue} moved", marks=pytest.mark.longer) for issue in ("39", "40", "41")),
+        *(pytest.param(f"{issue} moved", marks=pytest.mark.longer) for issue in ("39", "40", "41", "42")),
     ]
 )
 def moved(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:

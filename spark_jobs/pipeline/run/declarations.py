@@ -49,8 +49,10 @@ def declaration_noted(plan: SharingPlan, name: str) -> str:
     """
     columns, stream = columns_used(plan, name), plan.workload.stream(name)
     noted: dict[str, Any] = {"digest": _declared(stream).of(columns).digest, "columns": columns}
-    versions = versions_of(stream, columns or ())
-    return json.dumps(noted | ({"dimensions": versions} if versions else {}))
+    queries = plan.workload.queries_of(name)
+    versions = versions_of(stream, {column for query in queries for column in query.columns()})
+    # without columns also that there are none: earlier code noted no versions then
+    return json.dumps(noted | ({"dimensions": versions} if versions or columns is None else {}))
 
 
 def _declared(stream: Stream) -> Declaration:

@@ -111,6 +111,21 @@ def versions_noted(noted: str) -> dict[str, list[str]]:
     return known
 
 
+UNKNOWN = ""
+"""The id of a version that a publication used and did not note."""
+
+
+def versions_used(stream: Stream, noted: str) -> dict[str, list[str]]:
+    """The ids of the versions of a stream's dimensions that a publication used, by the dimension's name.
+
+    Earlier code noted no versions where a query read every column: all of them are :data:`UNKNOWN`.
+    """
+    note: dict[str, Any] = json.loads(noted) if noted.startswith("{") else {}
+    if "columns" in note and note["columns"] is None and "dimensions" not in note:
+        return {dimension.name: [UNKNOWN] for dimension in stream.dimensions}
+    return versions_noted(noted)
+
+
 def versions_of(stream: Stream, columns: Iterable[str]) -> dict[str, list[str]]:
     """The ids of the versions that some columns of a stream are read from, as a note has them."""
     used = {attribute.dimension for attribute in attributes_in(stream, columns).values()}
@@ -122,7 +137,7 @@ def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> lis
     """The dimensions of a stream that have changed since a publication that ends at ``end`` noted it, and whose changes
     revise it. ``clock``: now (both in microseconds).
     """
-    known, changed = versions_noted(noted), list[str]()
+    known, changed = versions_used(stream, noted), list[str]()
     for dimension in stream.dimensions:
         ids = known.get(dimension.name, [])
         is_other = dimension.version is not None and any(id != dimension.version.id for id in ids)
@@ -135,7 +150,7 @@ def unreadable_dimensions(stream: Stream, noted: str, end: int, clock: int) -> l
     """The dimensions that a publication that ends at ``end`` noted, whose changes revise it, and that have no version
     now. ``clock``: now (both in microseconds).
     """
-    known = versions_noted(noted)
+    known = versions_used(stream, noted)
     lacking = (each for each in stream.dimensions if each.version is None and each.name in known)
     return [each.name for each in lacking if each.repair and end > clock - each.repair]
 
@@ -179,7 +194,8 @@ def versions_compared(warehouse: Warehouse, prepared: PreparedRun, publication: 
     """
     compared: dict[str, Versions] = {}
     for name, dimensions in revising(prepared, publication).items():
-        stream, ids = prepared.plan.workload.stream(name), versions_noted(publication.record.read[name][2])
+        stream = prepared.plan.workload.stream(name)
+        ids = versions_used(stream, publication.record.read[name][2])
         others = _joined_with(prepared.plan, stream, dimensions)
         choices = []
         for dimension in stream.dimensions:
@@ -223,10 +239,11 @@ def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication:
     """
     revised = revising(prepared, publication) if is_narrow else {}
     for name, (first, last, noted) in record.read.items():
-        known = {dimension.name for dimension in prepared.plan.workload.stream(name).dimensions if dimension.version}
+        stream = prepared.plan.workload.stream(name)
+        known = {dimension.name for dimension in stream.dimensions if dimension.version}
         earlier = {
             each: ids
-            for each, ids in versions_noted(publication.record.read.get(name, NOT_READ)[2]).items()
+            for each, ids in versions_used(stream, publication.record.read.get(name, NOT_READ)[2]).items()
             if each not in known or (is_narrow and each not in revised.get(name, ()))
         }
         record.read[name] = first, last, with_earlier_versions(noted, earlier)
