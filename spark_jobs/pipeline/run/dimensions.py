@@ -30,6 +30,7 @@ from spark_jobs.streams.sources.dimension_versions import (
     note_current,
     note_read,
     old_versions,
+    only_version,
     version_named,
     version_read_from,
     versions_folder,
@@ -115,14 +116,15 @@ UNKNOWN = ""
 """The id of a version that a publication used and did not note."""
 
 
-def versions_used(stream: Stream, noted: str) -> dict[str, list[str]]:
+def versions_used(warehouse: Warehouse, stream: Stream, noted: str) -> dict[str, list[str]]:
     """The ids of the versions of a stream's dimensions that a publication used, by the dimension's name.
 
-    Earlier code noted no versions where a query read every column: all of them are :data:`UNKNOWN`.
+    Earlier code noted no versions where a query read every column: there it was the only one that is stored, or is
+    :data:`UNKNOWN`.
     """
     note: dict[str, Any] = json.loads(noted) if noted.startswith("{") else {}
     if "columns" in note and note["columns"] is None and "dimensions" not in note:
-        return {dimension.name: [UNKNOWN] for dimension in stream.dimensions}
+        return {each.name: [only_version(warehouse, each.name) or UNKNOWN] for each in stream.dimensions}
     return versions_noted(noted)
 
 
@@ -133,25 +135,24 @@ def versions_of(stream: Stream, columns: Iterable[str]) -> dict[str, list[str]]:
     return {name: [version.id] for name, version in versions if version is not None}
 
 
-def repaired_dimensions(stream: Stream, noted: str, end: int, clock: int) -> list[str]:
-    """The dimensions of a stream that have changed since a publication that ends at ``end`` noted it, and whose changes
-    revise it. ``clock``: now (both in microseconds).
+def repaired_dimensions(stream: Stream, used: Mapping[str, Collection[str]], end: int, clock: int) -> list[str]:
+    """The dimensions of a stream that have changed since a publication that ends at ``end``, and whose changes revise
+    it. ``used``: the ids of the versions that it used. ``clock``: now (both in microseconds).
     """
-    known, changed = versions_used(stream, noted), list[str]()
+    changed = list[str]()
     for dimension in stream.dimensions:
-        ids = known.get(dimension.name, [])
+        ids = used.get(dimension.name, [])
         is_other = dimension.version is not None and any(id != dimension.version.id for id in ids)
         if is_other and dimension.repair and end > clock - dimension.repair:
             changed.append(dimension.name)
     return changed
 
 
-def unreadable_dimensions(stream: Stream, noted: str, end: int, clock: int) -> list[str]:
-    """The dimensions that a publication that ends at ``end`` noted, whose changes revise it, and that have no version
+def unreadable_dimensions(stream: Stream, used: Collection[str], end: int, clock: int) -> list[str]:
+    """The dimensions ``used`` by a publication that ends at ``end``, whose changes revise it, and that have no version
     now. ``clock``: now (both in microseconds).
     """
-    known = versions_used(stream, noted)
-    lacking = (each for each in stream.dimensions if each.version is None and each.name in known)
+    lacking = (each for each in stream.dimensions if each.version is None and each.name in used)
     return [each.name for each in lacking if each.repair and end > clock - each.repair]
 
 
@@ -170,12 +171,13 @@ def with_repairs_of(plan: SharingPlan, current: SharingPlan | None) -> SharingPl
     return replace(plan, workload=replace(plan.workload, streams=tuple(map(repaired, plan.workload.streams))))
 
 
-def revising(prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]:
+def revising(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> dict[str, list[str]]:
     """The dimensions of each stream of a run whose changes since a publication of its interval revise that."""
     revising: dict[str, list[str]] = {}
     for name in prepared.sources:
         stream, (_, _, noted) = prepared.plan.workload.stream(name), publication.record.read.get(name, NOT_READ)
-        if names := repaired_dimensions(stream, noted, publication.end, prepared.request.clock):
+        used = versions_used(warehouse, stream, noted)
+        if names := repaired_dimensions(stream, used, publication.end, prepared.request.clock):
             revising[name] = names
     return revising
 
@@ -193,9 +195,9 @@ def versions_compared(warehouse: Warehouse, prepared: PreparedRun, publication: 
     for a stream if a version is gone, or there are more than :data:`MOST_CHOICES` choices.
     """
     compared: dict[str, Versions] = {}
-    for name, dimensions in revising(prepared, publication).items():
+    for name, dimensions in revising(warehouse, prepared, publication).items():
         stream = prepared.plan.workload.stream(name)
-        ids = versions_used(stream, publication.record.read[name][2])
+        ids = versions_used(warehouse, stream, publication.record.read[name][2])
         others = _joined_with(prepared.plan, stream, dimensions)
         choices = []
         for dimension in stream.dimensions:
@@ -233,17 +235,20 @@ def _with_versions_of(
     return former, now
 
 
-def note_earlier_versions(record: RunRecord, prepared: PreparedRun, publication: LogRow, is_narrow: bool) -> None:
+def note_earlier_versions(
+    warehouse: Warehouse, record: RunRecord, prepared: PreparedRun, publication: LogRow, is_narrow: bool
+) -> None:
     """Note in a run's record the versions of the answers that it leaves as an earlier publication has them: of single
     windows if it ``is_narrow``, and of all queries that join a dimension without a version.
     """
-    revised = revising(prepared, publication) if is_narrow else {}
+    revised = revising(warehouse, prepared, publication) if is_narrow else {}
     for name, (first, last, noted) in record.read.items():
         stream = prepared.plan.workload.stream(name)
         known = {dimension.name for dimension in stream.dimensions if dimension.version}
+        used = versions_used(warehouse, stream, publication.record.read.get(name, NOT_READ)[2])
         earlier = {
             each: ids
-            for each, ids in versions_used(stream, publication.record.read.get(name, NOT_READ)[2]).items()
+            for each, ids in used.items()
             if each not in known or (is_narrow and each not in revised.get(name, ()))
         }
         record.read[name] = first, last, with_earlier_versions(noted, earlier)

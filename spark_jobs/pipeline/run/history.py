@@ -96,7 +96,7 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     newest = current_version(warehouse)
     current = None if newest is None else load_plan(warehouse, newest)
     joining = _joining_streams(warehouse, current)
-    earlier = _on_other_versions(joining, known, clock)
+    earlier = _on_other_versions(warehouse, joining, known, clock)
     doubt = np.union1d(_in_doubt(warehouse, known, declared, clock), earlier)
     chosen = [number for number in doubt.tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
@@ -122,7 +122,7 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
                 radius = changed_since(warehouse, narrowed_plan, listing, row, clock, bool(names))
                 if names:
                     radius = changed_by_declaration(plan, names, row, clock).joined(radius)
-                if unreadable := _unreadable_dimensions(joining, row, clock):
+                if unreadable := _unreadable_dimensions(warehouse, joining, row, clock):
                     radius = LateDataImpact(0, 0, 0, (), 0, dimensions=unreadable).joined(radius)
                 if radius is not None:
                     intervals.append(Outdated(row.begin, row.end, row.revision, radius))
@@ -174,29 +174,37 @@ def _joining_streams(warehouse: Warehouse, plan: SharingPlan | None) -> dict[str
     return {stream.name: stream for stream in plan.workload.streams if stream.dimensions}
 
 
-def _on_other_versions(joining: Mapping[str, Stream], known: Publications, clock: int) -> NDArray[np.int64]:
+def _on_other_versions(
+    warehouse: Warehouse, joining: Mapping[str, Stream], known: Publications, clock: int
+) -> NDArray[np.int64]:
     """The numbers of the publications with another version of a dimension whose changes revise them, or with a version
     of one that cannot be read now.
     """
     if not joining:
         return np.zeros(0, dtype=np.int64)
     ends, names, noted = known.results[1], known.reads["stream"].to_pylist(), known.reads["of"].to_pylist()
+    notes = {(name, of) for name, of in zip(names, noted, strict=True) if name in joining}
+    used = {(name, of): dimensions.versions_used(warehouse, joining[name], of) for name, of in notes}
     numbers = [
         owner
         for owner, name, of in zip(known.owner.tolist(), names, noted, strict=True)
         if name in joining
         and (
-            dimensions.repaired_dimensions(joining[name], of, int(ends[owner]), clock)
-            or dimensions.unreadable_dimensions(joining[name], of, int(ends[owner]), clock)
+            dimensions.repaired_dimensions(joining[name], used[name, of], int(ends[owner]), clock)
+            or dimensions.unreadable_dimensions(joining[name], used[name, of], int(ends[owner]), clock)
         )
     ]
     return np.unique(np.array(numbers, dtype=np.int64))
 
 
-def _unreadable_dimensions(joining: Mapping[str, Stream], row: LogRow, clock: int) -> tuple[str, ...]:
+def _unreadable_dimensions(
+    warehouse: Warehouse, joining: Mapping[str, Stream], row: LogRow, clock: int
+) -> tuple[str, ...]:
     """The dimensions that a publication used, whose changes revise it, and that cannot be read now."""
-    notes = ((stream, row.record.read.get(name, dimensions.NOT_READ)[2]) for name, stream in joining.items())
-    names = (dimensions.unreadable_dimensions(stream, noted, row.end, clock) for stream, noted in notes)
+    names = []
+    for name, stream in joining.items():
+        used = dimensions.versions_used(warehouse, stream, row.record.read.get(name, dimensions.NOT_READ)[2])
+        names.append(dimensions.unreadable_dimensions(stream, used, row.end, clock))
     return tuple(sorted({name for each in names for name in each}))
 
 

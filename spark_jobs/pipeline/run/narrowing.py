@@ -44,7 +44,7 @@ def changed_since(
         late=publication.record.late,
     )
     prepared = prepare(warehouse, plan, request, listing)
-    revising = dimensions.revising(prepared, publication)
+    revising = dimensions.revising(warehouse, prepared, publication)
     if prepared.content == publication.content and not is_part and not revising:
         return None
     radius = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication).radius
@@ -77,7 +77,7 @@ def changed_windows(
 
 def is_revised_by_dimensions(warehouse: Warehouse, prepared: PreparedRun, publication: LogRow) -> bool:
     """Return whether a changed dimension revises an answer of a publication of the run's interval."""
-    if not dimensions.revising(prepared, publication):
+    if not dimensions.revising(warehouse, prepared, publication):
         return False
     changed = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication)
     return bool(changed.radius.queries)

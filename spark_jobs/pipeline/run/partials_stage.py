@@ -92,7 +92,7 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
         record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
-        dimensions.note_earlier_versions(record, prepared, since, record.narrow)
+        dimensions.note_earlier_versions(run.warehouse, record, prepared, since, record.narrow)
         if record.narrow:
             instants = changed.instants
             narrowed = narrowing.narrowed_plan(plan, instants)

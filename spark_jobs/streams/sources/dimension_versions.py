@@ -106,6 +106,12 @@ def _newest_first(warehouse: Warehouse, name: str) -> list[Stored]:
     return sorted(files, key=lambda file: -file.modified)
 
 
+def only_version(warehouse: Warehouse, name: str) -> str | None:
+    """The id of the version of a dimension if there has been one alone: the :data:`RECENT` newest are never removed."""
+    files = _newest_first(warehouse, name)
+    return files[0].name.removesuffix(ENDING) if len(files) == 1 else None
+
+
 def old_versions(warehouse: Warehouse, name: str, needed: Collection[str], before: int) -> list[Place]:
     """The files of versions of a dimension that were written before a moment (microseconds), without the
     :data:`RECENT` newest and those whose ids are ``needed``.

@@ -50,6 +50,12 @@ SELECT count(*) AS n FROM orders JOIN products USING (product_id) WINDOW RANGE '
 SELECT product_id, count(*) AS n FROM orders WINDOW RANGE '1 day' ON t GROUP BY product_id;
 """
 
+LATEST = """
+-- name: latest
+SELECT count(*) AS n FROM orders WINDOW ROWS 2 SLIDE 2 ON t;
+"""
+"""A query that reads every column of the stream, as windows of rows do."""
+
 KEYS = ("USING (product_id)", "ON CAST(CAST(orders.product_id AS string) AS bigint) = products.product_id")
 """Keys of a join that have the same rows: a column, and what is computed of it."""
 
@@ -68,6 +74,7 @@ class Shop:
     folder: Path
     repair: int = 0
     key: str = KEYS[0]
+    queries: str = QUERIES
     events: dict[int, list[Event]] = field(default_factory=dict)
     files: Any = field(default_factory=count)
     runs: Any = field(default_factory=count)
@@ -107,7 +114,7 @@ class Shop:
         dimension = Dimension("products", source, ("product_id",), schema, repair=self.repair)
         columns = (("t", TIMESTAMP), ("product_id", LONG), ("qty", LONG))
         stream = Stream("orders", Source("parquet", str(self.folder / "orders")), columns, "t", dimensions=(dimension,))
-        parsed = parse(QUERIES.replace(KEYS[0], self.key), {"orders": stream})
+        parsed = parse(self.queries.replace(KEYS[0], self.key), {"orders": stream})
         assert not parsed.diagnostics
         plan = build_plan(Workload(parsed.queries, (stream,)), {"orders": Fraction(1)}, "weave-share")
         return publish_plan(self.warehouse, plan)[0]
@@ -284,12 +291,13 @@ EVENTS = st.lists(st.tuples(st.integers(0, 23), st.none() | st.integers(1, 5), s
     days=st.lists(st.tuples(EVENTS, ROWS, st.booleans()), min_size=2, max_size=5),
     repairs=st.booleans(),
     key=st.sampled_from(KEYS),
+    queries=st.sampled_from([QUERIES, QUERIES + LATEST]),
 )
 def test_answers_are_those_of_one_version(
-    engine: Any, days: Sequence[tuple[Sequence[Event], Rows, bool]], repairs: bool, key: str
+    engine: Any, days: Sequence[tuple[Sequence[Event], Rows, bool]], repairs: bool, key: str, queries: str
 ) -> None:
     with TemporaryDirectory() as folder:
-        shop = Shop(engine, Path(folder), 3660 * DAY_LENGTH if repairs else 0, key)
+        shop = Shop(engine, Path(folder), 3660 * DAY_LENGTH if repairs else 0, key, queries)
         version, rows_of, rows = 0, dict[int, Rows](), dict[int, str | None]()
         for day, (events, new_rows, is_changed) in enumerate(days):
             # an interval after the newest event is not published
