@@ -168,7 +168,7 @@ def _statements(
     of_tables = table_named(dimensions, dialect) if dimensions else None
     of_dimensions = []
     if queries is None and source and of_tables is None:
-        # whoever names the results table reads none of the folders
+        # a query of the results table alone reads none of the folders
         if names := [dimension.name for dimension in current_dimensions(warehouse)]:
             text = f"no views of {', '.join(names)}: --dimensions-from names the schema of the tables of dimensions"
             terminal.errors.print(text, highlight=False, soft_wrap=True)

@@ -101,7 +101,7 @@ def name_text(name: str) -> str:
 
 
 def key_text(part: KeyPart) -> str:
-    """The text of a part of a computed key; of the whole, :data:`COMPUTED` has to stand before it."""
+    """The text of a part of a computed key; that of the complete key begins with :data:`COMPUTED`."""
     if isinstance(part, str):
         return name_text(part)
     if isinstance(part, KeyCall):

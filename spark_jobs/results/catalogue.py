@@ -74,7 +74,7 @@ def create_views(spark: SparkSession, warehouse: Warehouse, place: str) -> list[
     for query in known:
         spark.sql(created(names[query], select(known[query], source, "spark"), schema).sql("spark"))
     made = [names[query] for query in known]
-    # whoever may only read the warehouse gets the views of the tables that exist
+    # a reader without write access gets the views of the tables that exist
     with suppress(HeddleError, DeltaError, OSError):
         make_missing(warehouse)
     for _, view, statement in dimension_views(warehouse, known, "spark", schema):

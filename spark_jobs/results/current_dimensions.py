@@ -155,7 +155,7 @@ def follow_current(warehouse: Warehouse, dimensions: Iterable[Dimension]) -> lis
             expected = isinstance(error, HeddleError | DeltaError | OSError | pa.ArrowException)
             reason = str(error).partition("\n")[0] if expected else finding(error).message
             message = f"the table of dimension {dimension.name} was not written: {reason}"
-            hint = f"the next run tries again; if it fails too, remove {warehouse.path(table)}: it is made anew"
+            hint = f"the next run tries again; if it fails too, remove {warehouse.path(table)}: a run writes it again"
             problems.append(Diagnostic("HDL-563", message, hint))
     return problems
 

@@ -119,7 +119,7 @@ def _has_driver(spark: SparkSession, url: str) -> bool:
         if type(error).__name__ != "Py4JJavaError":
             raise
         return False
-    # Spark puts a class that it was told among those that Java finds, in a wrapping that it does not know again
+    # Spark puts a configured class among those that Java finds, in a wrapping that it does not know again
     return not str(driver.getClass().getName()).endswith("DriverWrapper")
 
 

@@ -158,7 +158,7 @@ def instants_near(
     for low, high in spans:
         first, last = max(begin, low + window.ago), min(end, high - 1 + window.reach)
         pieces += [instants(window, first, last)] if first < last else []
-    # whoever refuses no events compiles no kernels
+    # a stream that refuses no events needs no kernels
     from spark_jobs.store.arrays.numbering import distinct_of
 
     return distinct_of(np.concatenate(pieces))[0]
