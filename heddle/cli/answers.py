@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +46,10 @@ def read(
         int | None, typer.Option("--last", min=1, help="Only the newest so many windows, newest first.", metavar="N")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
+    fill: Annotated[
+        str | None,
+        typer.Option("--fill", help="A row for each group at every published instant, with this number.", metavar="X"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
@@ -54,7 +58,8 @@ def read(
     format = chosen_format(format, output, as_json)
     with telling_errors():
         first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
-        table, doubtful = _published(existing_warehouse(warehouse), query, first, last, newest)
+        value = None if fill is None else _number(fill)
+        table, doubtful = _published(existing_warehouse(warehouse), query, first, last, newest, value)
     deliver_answers(table, query, format, output, limit, more={"unchecked": doubtful} if doubtful else {})
     for interval in doubtful:
         note = f"note: {interval['begin']} .. {interval['end']} was published with --checks {interval['checks']}"
@@ -62,7 +67,7 @@ def read(
 
 
 def _published(
-    warehouse: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None
+    warehouse: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None, value: Decimal | None
 ) -> tuple[pa.Table, list[dict[str, str]]]:
     """The published answers of a query (with ``newest``, only of the newest windows), and its unchecked intervals."""
     from spark_jobs.results.read import check_answered, newest_windows, partly_checked
@@ -71,7 +76,22 @@ def _published(
     table = read_answers(warehouse, query, begin, end)
     if not table.num_rows:
         check_answered(warehouse, query, begin, end)
+    if value is not None:
+        from spark_jobs.results.filling import filled
+
+        table = filled(warehouse, query, table, value, begin, end)
     return table if newest is None else newest_windows(table, newest), partly_checked(warehouse, query, begin, end)
+
+
+def _number(text: str) -> Decimal:
+    """The number that ``--fill`` gives."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite():
+        raise typer.BadParameter(f"--fill takes a number such as 0, not {text!r}")
+    return value
 
 
 def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:

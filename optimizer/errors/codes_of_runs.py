@@ -212,6 +212,12 @@ CODES_OF_RUNS = (
         "HDL-548", "There are no answers because no run was to answer the query.", "`heddle run` or `heddle backfill`."
     ),
     Code(
+        "HDL-549",
+        "The series of a query cannot be filled.",
+        "Read it without --fill, for a shorter time, or fill it with another number.",
+        exit_code=2,
+    ),
+    Code(
         "HDL-551",
         "Another plan has come into force since this was decided; nothing was applied.",
         "Make a new dry run and look at its difference.",

@@ -94,6 +94,7 @@ def test_what_scripts_rely_on_stays() -> None:
         504,
         525,
         527,
+        549,
         572,
         574,
         575,
