@@ -22,6 +22,7 @@ places. A window has an answer if a sequence lies in it.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
 import re
@@ -894,7 +895,72 @@ def _in_json(value: Any, type: Type) -> Any:
     return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _distinct_total(output: Output, values: list[Any]) -> Cell:
+    """The sum or the mean of the distinct values."""
+    distinct = list({_order(value): value for value in values}.values())
+    if not distinct:
+        return Cell(None)
+    is_mean, type = output.function == "avg_distinct", output.type
+    if not all(map(math.isfinite, distinct)):
+        return _not_finite("avg" if is_mean else "sum", distinct)
+    total, divisor = sum(map(Fraction, distinct), Fraction(0)), len(distinct) if is_mean else 1
+    if type.name == "decimal":
+        return _decimal(total / divisor, type)
+    if type.name == "long":
+        return Cell(int(total), overflow=not -(2**63) <= total < 2**63)
+    is_double = output.argument_type is not None and output.argument_type.name == "double"
+    magnitude = sum(abs(Fraction(value)) for value in distinct) if is_double else Fraction(0)
+    return _near(total / divisor, 4 * Fraction(EPSILON) * magnitude / divisor)
+
+
+def _time_while(output: Output, values: list[Any]) -> Cell:
+    """Seconds from each moment whose last state is 1 to the next moment."""
+    if not values:
+        return Cell(None)
+    states: dict[int, int] = {}
+    for value in values:
+        states[value // 2] = max(states.get(value // 2, 0), value % 2)
+    moments = sorted(states)
+    return Cell(float(Fraction(sum(b - a for a, b in itertools.pairwise(moments) if states[a]), 10**6)))
+
+
+def _gaps(mean: bool) -> Callable[[Output, list[Any]], Cell]:
+    def cell(output: Output, values: list[Any]) -> Cell:
+        gaps = [Fraction(later - moment, 10**6) for moment, later in itertools.pairwise(values)]
+        return Cell(float(sum(gaps) / len(gaps) if mean else max(gaps)) if gaps else None)
+
+    return cell
+
+
+def _last_of(output: Output, values: list[Any]) -> Cell:
+    assert output.parameter is not None and output.by_type is not None
+    last = [text[40:] if text[0] == "k" else text[19:] for text in values[-int(output.parameter) :]]
+    kind = output.by_type.name
+    if kind in ("long", "boolean"):
+        last = [json.loads(text) for text in last]
+    if kind == "timestamp":
+        last = [datetime.datetime.fromisoformat(text).isoformat(timespec="microseconds") + "Z" for text in last]
+    return Cell(json.dumps(last, ensure_ascii=False) if last else None)
+
+
+def _joined(output: Output, values: list[Any]) -> Cell:
+    assert output.parameter is not None
+    if values and values[0][0] == "d":
+        values = sorted(set(values))
+    both = [text[{"k": 40, "d": 1}.get(text[0], 19) :] for text in values]
+    length = int(output.parameter)
+    return Cell(both[0][:length].join(text[length:] for text in both) if both else None)
+
+
 _ORDERED: dict[str, Callable[[Output, list[Any]], Cell]] = {
+    "sum_distinct": _distinct_total,
+    "avg_distinct": _distinct_total,
+    "time_while": _time_while,
+    "longest_gap": _gaps(False),
+    "mean_gap": _gaps(True),
+    "last_k": _last_of,
+    "string_agg": _joined,
+    "listagg": _joined,
     "percentile": _percentile,
     "median": _percentile,
     "percentile_disc": _quantile,

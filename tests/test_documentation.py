@@ -54,7 +54,12 @@ CALLS = {
     "value+lgk": "{name}(x[, lgk])",
     "value+entries": "{name}(x[, lgk])",
     "value+size": "{name}(x[, k])",
+    "state": "{name}(c)",
+    "ordered+k": "{name}(x, k [ORDER BY y])",
+    "ordered+separator": "{name}(x[, ', '] [ORDER BY y])",
 }
+TAKES = {"state": "a condition", "ordered+k": "no double", "ordered+separator": "no double"}
+"""What aggregates take that keep something else."""
 SKETCHES = {(): "", ("registers",): "HyperLogLog", ("quantiles",): "spaced ranks", ("frequent",): "frequent items"}
 
 
@@ -67,7 +72,8 @@ def rows_of_aggregates() -> list[str]:
     for meaning, aliases in declared.items():
         first = aliases[0]
         calls = " ".join(f"`{CALLS[alias.signature].format(name=alias.name)}`" for alias in aliases)
-        rows.append(f"| {calls} | {meaning} | {first.takes} | {first.klass} | {SKETCHES[first.sketch]} |")
+        takes = TAKES.get(first.signature, first.takes)
+        rows.append(f"| {calls} | {meaning} | {takes} | {first.klass} | {SKETCHES[first.sketch]} |")
     return rows
 
 
@@ -85,7 +91,7 @@ SCALAR_FORMS = {
     "date_part": "`extract(hour FROM t)` `date_part('hour', t)` `datepart('hour', t)` `year(t)` `quarter(t)` "
     "`month(t)` `weekofyear(t)` `day(t)` `dayofmonth(t)` `dayofweek(t)` `weekday(t)` `dayofyear(t)` `hour(t)` "
     "`minute(t)` `second(t)`",
-    "time_diff": "`timestampdiff(MINUTE, t, u)` `datediff(u, t)`",
+    "time_diff": "`timestampdiff(MINUTE, t, u)` `datediff(u, t)` `date_diff(u, t)`",
     "at_zone": "`t AT TIME ZONE 'Europe/Berlin'` `from_utc_timestamp(t, 'Europe/Berlin')`",
     "to_timestamp": "`to_timestamp(x, 'dd/MM/yyyy HH:mm')`",
     "to_date": "`to_date(x, 'dd/MM/yyyy')`",

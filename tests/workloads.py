@@ -23,6 +23,7 @@ from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import exact_literal, family_of, type_of
 from optimizer.workload.grouping_sets import grouping_column
 from optimizer.workload.notation import written
+from optimizer.workload.ordered import is_ordered_by, state_in_time, value_in_order
 from optimizer.workload.values import (
     ACQ,
     BINARY,
@@ -257,6 +258,8 @@ _TAKEN: dict[str, Callable[[Type], bool]] = {
     "an integer or a double": lambda type: type.name in ("long", "double"),
     "an integer, a double or a text": lambda type: type.name in ("long", "double", "string"),
     "a condition": lambda type: type == BOOLEAN,
+    "a text": lambda type: type == STRING,
+    "a timestamp": lambda type: type == TIMESTAMP,
 }
 
 
@@ -277,6 +280,27 @@ def _arguments(draw: st.DrawFn, takes: str) -> tuple[Expression, Type]:
 
 
 @st.composite
+def _in_time(draw: st.DrawFn, name: str, aggregate: Aggregate) -> Output:
+    """An output of values in an order, as the language makes them."""
+    if aggregate.signature == "state":
+        condition, _ = draw(_arguments("a condition"))
+        argument = state_in_time(condition, "ts")
+        return Output(name, aggregate.name, argument, LONG, aggregate.output_type(LONG))
+    kinds = _arguments("a column").filter(lambda each: each[1] != DOUBLE)
+    value, type = draw(kinds if aggregate.name == "last_k" else st.one_of(_arguments("a text"), kinds))
+    keys = st.tuples(_arguments("a column").filter(lambda each: is_ordered_by(each[1])), st.booleans())
+    key = draw(st.one_of(st.none(), keys.map(lambda drawn: (*drawn[0], drawn[1]))))
+    separator = draw(st.sampled_from(("", ",", ", ", "k1")))
+    if aggregate.signature == "ordered+k":
+        parameter, separator = Decimal(draw(st.sampled_from((1, 2, 3, 1000)))), ""
+    else:
+        parameter = Decimal(len(separator))
+    is_distinct = aggregate.name != "last_k" and key is None and draw(st.booleans())
+    argument = value_in_order(value, type, "ts", key, separator, is_distinct)
+    return Output(name, aggregate.name, argument, STRING, STRING, None, type, parameter)
+
+
+@st.composite
 def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorted(AGGREGATES))) -> Output:
     """One output: count(*) or any aggregate of a column or an expression that it applies to, ordered by any other,
     with any parameter; one holistic output in three permits an error."""
@@ -284,6 +308,8 @@ def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorte
     aggregate = AGGREGATES[function]
     if aggregate.star and draw(st.booleans()):
         return Output(name, function, None, None, aggregate.output_type(None))
+    if aggregate.signature in ("state", "ordered+k", "ordered+separator"):
+        return draw(_in_time(name, aggregate))
     argument, type = draw(_arguments(aggregate.takes))
     by: tuple[Expression | None, Type | None] = (None, None)
     if aggregate.signature in ("value+by", "number+number"):
@@ -599,6 +625,29 @@ def cases(draw: st.DrawFn, most_queries: int = 6, most_events: int = 30) -> Case
     reach = max(query.window.reach for query in refreshed_queries)
     table = draw(events(begin - draw(st.sampled_from((0, reach))), end, tick, most_events))
     return Case(Workload(refreshed_queries, (stream,)), table, begin, end)
+
+
+@st.composite
+def long_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30) -> Case:
+    """A test of windows of up to ten years, up to a million times their slide, beside shorter ones; few of their
+    instants are due."""
+    day = 24 * 3600 * SECOND
+    slide = draw(st.sampled_from((300 * SECOND, 900 * SECOND, 3600 * SECOND, day, 7 * day)))
+    begin = draw(st.sampled_from(CHANGES)) + draw(st.integers(-30, 2)) * slide + draw(st.sampled_from((-1, 0, 0, 1)))
+    end = begin + draw(st.integers(1, 6)) * slide
+    drawn_queries = []
+    for number in range(draw(st.integers(1, most_queries))):
+        query = draw(queries(f"q{number}", slide))
+        if draw(st.integers(0, 3)):
+            size = draw(st.integers(1, min(1_000_000, 3660 * day // slide))) * slide
+            size -= draw(st.sampled_from((0, 0, 1, slide // 2)))
+            query = replace(query, window=Window(size, slide, draw(st.sampled_from((0, 0, 0, 400 * day)))))
+        drawn_queries.append(query)
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    reach = max(query.window.reach for query in drawn_queries)
+    first = begin - draw(st.sampled_from((0, reach, reach + 100 * day)))
+    table = draw(events(first, end, draw(st.sampled_from((slide, max(slide, (end - first) // 20)))), most_events))
+    return Case(Workload(tuple(drawn_queries), (stream,)), table, begin, end)
 
 
 @st.composite

@@ -12,6 +12,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from optimizer.aggregates.datasketches import Made, hll_sketch, lower_sketch, quantile_sketch, theta_sketch
+from optimizer.aggregates.durations import (
+    lower_distinct_total,
+    lower_joined,
+    lower_last,
+    lower_longest_gap,
+    lower_mean_gap,
+    lower_time_while,
+)
 from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
 from optimizer.aggregates.lowering import (
     lower_as_it_is,
@@ -52,7 +60,7 @@ from optimizer.aggregates.states import (
     average_type,
     sum_type,
 )
-from optimizer.workload.values import BINARY, BOOLEAN, DOUBLE, LONG, STRING, Output, Type, decimal
+from optimizer.workload.values import BINARY, BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Output, Type, decimal
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,10 @@ class Aggregate:
         expression and a literal, the output's ``parameter``; ``value+fractions``: several, its ``parameters``;
       - ``value+lgk``, ``value+entries``, ``value+size``: an expression and the size of a sketch (:data:`CHECKS`), which
         has a ``default``;
-      - ``value+time``: one expression; ``by`` is the stream's time column.
+      - ``value+time``: one expression; ``by`` is the stream's time column;
+      - ``state``: a condition, kept as :func:`optimizer.workload.ordered.state_in_time`;
+      - ``ordered+k``, ``ordered+separator``: an expression of the type ``by_type``, kept in an order as
+        :func:`optimizer.workload.ordered.value_in_order`, and a number or the length of a text.
     """
 
     name: str
@@ -150,6 +161,8 @@ TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
         "an integer, a double or a text",
     ),
     "a double": (lambda type: type == DOUBLE, "a double"),
+    "a text": (lambda type: type == STRING, "a text"),
+    "a timestamp": (lambda type: type == TIMESTAMP, "a timestamp"),
     "a condition": (lambda type: type == BOOLEAN, "a condition"),
 }
 """Kinds of arguments: whether a type is one, and how messages call it."""
@@ -238,6 +251,26 @@ def _listed(lowering: Callable[[States, Output], Lowered], meaning: str, takes: 
     return Aggregate("", ("values",), lambda type: STRING, lowering, "holistic", meaning, takes, "value+k")
 
 
+def _of_distinct(result: Callable[[Type], Type], meaning: str) -> Aggregate:
+    return Aggregate("", ("values",), result, lower_distinct_total, "holistic", meaning, "a number")
+
+
+def _in_order(lowering: Callable[[States, Output], Lowered], meaning: str, signature: str) -> Aggregate:
+    default = Decimal(0) if signature == "ordered+separator" else None
+    what = "a text", signature
+    return Aggregate("", ("values",), lambda type: STRING, lowering, "holistic", meaning, *what, default=default)
+
+
+def _duration(
+    kinds: tuple[str, ...],
+    lowering: Callable[[States, Output], Lowered],
+    meaning: str,
+    takes: str = "a timestamp",
+    signature: str = "value",
+) -> Aggregate:
+    return Aggregate("", kinds, lambda type: DOUBLE, lowering, "holistic", meaning, takes, signature)
+
+
 def _sketch(make: Made, meaning: str, takes: str, signature: str, default: int) -> Aggregate:
     lower, size = lower_sketch(make), Decimal(default)
     return Aggregate("", ("values",), lambda type: BINARY, lower, "holistic", meaning, takes, signature, default=size)
@@ -302,6 +335,8 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
         "count_distinct",
         replace(_holistic(lambda type: LONG, lower_distinct, "registers", "number of distinct values"), counts=True),
     ),
+    ("sum_distinct", _of_distinct(sum_type, "sum of the distinct values, exact")),
+    ("avg_distinct", _of_distinct(average_type, "mean of the distinct values")),
     (
         "percentile",
         _holistic(
@@ -352,6 +387,26 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     ),
     ("histogram_numeric", _listed(lower_histogram, "values counted in k bins of one width, in JSON", "a number")),
     ("collect_set", _listed(lower_least, "the k least distinct values, in JSON")),
+    (
+        "last_k",
+        _in_order(lower_last, "the last k values in the order of time, or of ORDER BY, in JSON", "ordered+k"),
+    ),
+    (
+        "string_agg listagg",
+        _in_order(lower_joined, "the texts in the order of time, or of ORDER BY, joined", "ordered+separator"),
+    ),
+    (
+        "time_while",
+        _duration(("values",), lower_time_while, "seconds in which it holds, event by event", "an integer", "state"),
+    ),
+    ("longest_gap", _duration(("values",), lower_longest_gap, "most seconds from an event to the next")),
+    (
+        "mean_gap",
+        replace(
+            _duration(("count", "min", "max"), lower_mean_gap, "mean seconds from an event to the next"),
+            klass="algebraic",
+        ),
+    ),
     (
         "hll_sketch hll_sketch_agg",
         _sketch(hll_sketch, "HyperLogLog sketch, binary", "an integer or a text", "value+lgk", 12),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from optimizer.aggregates.lowering import json_texts, stored
+from optimizer.aggregates.lowering import json_texts, stored, unscaled
 from optimizer.aggregates.states import Array, Longs, Lowered, Multisets, States
 from optimizer.workload.values import DOUBLE, Output, Type
 
@@ -71,7 +70,7 @@ def _binned(values: Array, weights: Longs, bins: int, type: Type) -> list[str]:
         if not len(values):
             return []
     elif values.dtype == object:  # decimals of more digits than integers have
-        values = np.array([int(Decimal(text).scaleb(type.scale)) for text in values], dtype=object)
+        values = np.array([unscaled(text, type.scale) for text in values], dtype=object)
     least, most = (Fraction(value) for value in (values[[0, -1]]).tolist())
     width = (most - least) / bins
     edges = [_first_from(least + width * at, type) for at in range(1, bins)] if width else []

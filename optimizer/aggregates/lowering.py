@@ -110,6 +110,12 @@ def stored(values: Array, valid: Array, type: Type) -> Array:
     return decimal_texts(distinct.astype(object), type)[0][number]
 
 
+def unscaled(text: str, scale: int) -> int:
+    """A decimal of any number of digits, as an integer of units of its scale."""
+    with localcontext(prec=80):
+        return int(Decimal(text).scaleb(scale))
+
+
 def _as_doubles(values: Array, valid: Array, type: Type) -> NDArray[np.float64]:
     """Numbers of a multiset as the nearest doubles."""
     if type.name != "decimal":

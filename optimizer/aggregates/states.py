@@ -260,6 +260,8 @@ CHECKS: dict[str, Callable[[Decimal], None]] = {
     "value+lgk": _whole("lgk of a HyperLogLog sketch", 4, 21),
     "value+entries": _whole("lgk of a Theta sketch", 5, 26),
     "value+size": _whole("k of a KLL sketch", 8, 65535),
+    "ordered+k": check_k,
+    "ordered+separator": _whole("length of a separator", 0, 256),
 }
 """Checks of an aggregate's parameter, by its signature. Other signatures have none."""
 

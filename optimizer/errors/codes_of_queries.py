@@ -302,6 +302,12 @@ CODES_OF_QUERIES = (
         "Remove some, or raise HEDDLE_OWNER_QUOTA.",
     ),
     Code(
+        "HDL-319",
+        "An event is in very many windows.",
+        "Take a longer slide if so many answers are not needed; nothing has to be done else.",
+        severity="warning",
+    ),
+    Code(
         "HDL-350",
         "Counting the edges of these windows is beyond the limit of the edge counter that was chosen.",
         "Use the counter `auto`, or slides with common factors.",

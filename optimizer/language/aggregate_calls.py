@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -30,6 +30,7 @@ from optimizer.language.words import (
     FORMS,
     NAMES_OF_SYNTAX,
     OF_GROUPS,
+    ORDERED,
     PARAMETERS,
     SEVERAL,
     WITHIN_GROUP,
@@ -39,9 +40,11 @@ from optimizer.language.words import (
     written_name,
 )
 from optimizer.workload.attributes import last_name, shown_column
+from optimizer.workload.ordered import is_ordered_by, state_in_time, value_in_order
 from optimizer.workload.values import (
     BOOLEAN,
     DOUBLE,
+    LONG,
     STRING,
     Call,
     Column,
@@ -156,6 +159,8 @@ class AggregateReader:
     def _of_events(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
         scope, form, function, roles = self.scope, written.form, written.function, written.roles
         aggregate = AGGREGATES[form.function]
+        if aggregate.signature in ("state", "ordered+k", "ordered+separator"):
+            return self._in_time(written, alias, where)
         expressions = ExpressionReader(scope, scope.column)
         argument, argument_type = _argument(roles["x"], expressions)
         if function == "count" and _is_written_value(argument):
@@ -172,9 +177,7 @@ class AggregateReader:
                 argument, argument_type = counted_where(condition, argument, argument_type)
             else:
                 by, by_type = counted_where(condition, by, by_type)
-        name = (
-            alias or re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(map(last_name, columns))]))[:_LONGEST_NAME]
-        )
+        name = alias or _made_name(function, columns)
         if aggregate.signature == "value+time":
             by, by_type = Column(scope.stream.time), scope.schema[scope.stream.time]
         try:
@@ -184,6 +187,40 @@ class AggregateReader:
         error, takes_error = self._permitted_error(written) if aggregate.sketch else (None, False)
         read = Output(name, form.function, argument, argument_type, type_, by, by_type, form.k, error)
         return AggregateCall(self._with_parameters(read, written), takes_error)
+
+    def _in_time(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
+        """An aggregate of values in the order of time, or in another one."""
+        scope, form, roles, time = self.scope, written.form, written.roles, self.scope.stream.time
+        listed: Type | None = None
+        parameter = form.k
+        if "condition" in roles:
+            condition, type_ = _argument(roles["condition"], ExpressionReader(scope, scope.column))
+            if condition is None or type_ != BOOLEAN:
+                hint = "compare it: time_while(state = 'on')"
+                refuse("HDL-203", f"{written.function} needs a condition, not {type_ or '*'}", hint, written.node)
+            columns = [*columns_of(condition)]
+            argument, argument_type = state_in_time(condition, time), LONG
+        else:
+            reader = ExpressionReader(scope, scope.column)
+            value, type_ = _argument(roles["x"], reader)
+            separator = _separator(roles.get("separator"), written)
+            if value is None or type_ is None or type_ == DOUBLE:
+                message = f"{written.function} takes {'no doubles' if type_ == DOUBLE else 'one expression'}"
+                refuse("HDL-203", message, "CAST them to decimals or texts" if type_ == DOUBLE else "", written.node)
+            key = _key_of_order(roles["order"], reader, written) if "order" in roles else None
+            columns, listed = [*columns_of(value)], type_
+            argument, argument_type = value_in_order(value, type_, time, key, separator, "distinct" in roles), STRING
+            parameter = Decimal(len(separator)) if "separator" in form.roles else parameter
+        if where is not None:
+            condition = filter_of([where.this], scope)
+            columns += columns_of(condition)
+            filtered, _ = counted_where(condition, argument, argument_type)
+            assert filtered is not None
+            argument = filtered
+        type_of_output = AGGREGATES[form.function].output_type(argument_type)
+        name = alias or _made_name(written.function, columns)
+        output = Output(name, form.function, argument, argument_type, type_of_output, None, listed, parameter)
+        return AggregateCall(self._with_parameters(output, written))
 
     def _with_parameters(self, output: Output, written: _Written) -> Output:
         """Add the numeric parameters of the call to the output."""
@@ -259,6 +296,34 @@ class EventColumns:
         self.event = name
 
 
+def _made_name(function: str, columns: Iterable[str]) -> str:
+    """The name of an output that is given none."""
+    return re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(map(last_name, columns))]))[:_LONGEST_NAME]
+
+
+def _separator(node: exp.Expr | None, written: _Written) -> str:
+    """The separator of texts. Raises Refused (HDL-203)."""
+    if node is None:
+        return ""
+    if type(node) is not exp.Literal or not node.is_string:
+        refuse("HDL-203", f"the separator of {written.function} is a text that stands in the query", "write ', '", node)
+    return str(node.this)
+
+
+def _key_of_order(node: exp.Expr, reader: ExpressionReader, written: _Written) -> tuple[Expression, Type, bool]:
+    """The key that an aggregate orders its values by: expression, type, and whether it descends. Raises Refused."""
+    hint = f"write {written.function}(x, … ORDER BY y DESC)"
+    if len(node.expressions) != 1:
+        refuse("HDL-104", f"{written.function} orders by one expression", hint, node.expressions[1].this)
+    ordered = node.expressions[0]
+    descends = bool(ordered.args.get("desc"))
+    value, type_ = _argument(ordered.this, reader)
+    if value is None or type_ is None or not is_ordered_by(type_):
+        message = f"{written.function} orders by integers, dates, timestamps and conditions, not by {type_ or '*'}"
+        refuse("HDL-203", message, "without ORDER BY the order is that of time", ordered.this)
+    return value, type_, descends
+
+
 def _check_over(node: exp.Expr) -> None:
     """Refuse the windows of SQL."""
     extra = [name for name, value in node.args.items() if value and name not in ("this", "alias", "over")]
@@ -274,6 +339,8 @@ def _over_name(node: exp.Expr) -> str:
 def _within_group(node: exp.Expr, text: str) -> _Written:
     """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)`` as ``percentile(x, 0.5)``."""
     name = function_name(node.this, text) or ""
+    if name in FORMS and FORMS[name].function in ORDERED and type(node.expression) is exp.Order:
+        return _of_order(node.this, name, call_arguments(node.this), node.expression)
     if name not in WITHIN_GROUP:
         refuse_unknown(node, text)
     ordered = node.expression.expressions if type(node.expression) is exp.Order else []
@@ -306,6 +373,9 @@ def _written(node: exp.Expr, text: str) -> _Written:
         refuse_unknown(node, text)
     arguments = call_arguments(node)
     if arguments and type(arguments[0]) is exp.Distinct:
+        if function in FORMS and "separator" in FORMS[function].roles:
+            written = _of_order(node, function, [*arguments[0].expressions, *arguments[1:]])
+            return replace(written, roles={**written.roles, "distinct": arguments[0]})
         if function not in DISTINCT_FORMS:
             what, hint = NAMES_OF_SYNTAX[exp.Distinct]
             refuse("HDL-103", f"{what} is not allowed in {function}", hint, node)
@@ -318,12 +388,28 @@ def _written(node: exp.Expr, text: str) -> _Written:
     elif function == "array_agg":
         refuse("HDL-104", "array_agg takes DISTINCT", "write array_agg(DISTINCT x, 10), or collect_set(x, 10)", node)
     form = FORMS[function]
+    if form.function in ORDERED:
+        last = arguments[-1] if arguments else node
+        if type(last) is exp.Order:
+            return _of_order(node, function, [*arguments[:-1], last.this], last)
+        return _of_order(node, function, arguments)
     if function in SEVERAL and len(arguments) > 1 and function_name(arguments[1], text) == "array":
         form = SEVERAL[function]
+    return _Written(node, function, form, _roles(node, function, form, arguments))
+
+
+def _roles(node: exp.Expr, function: str, form: Form, arguments: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
+    """The role of each argument. Raises Refused (HDL-104) for too few or too many."""
     if not form.least <= len(arguments) <= len(form.roles):
         example = f"{function}({', '.join(form.roles)})"
         refuse("HDL-104", f"{function} takes {form.counts}, not {len(arguments)}", f"write {example}", node)
-    return _Written(node, function, form, dict(zip(form.roles, arguments, strict=False)))
+    return dict(zip(form.roles, arguments, strict=False))
+
+
+def _of_order(node: exp.Expr, function: str, arguments: Sequence[exp.Expr], order: exp.Expr | None = None) -> _Written:
+    """A call of an aggregate of values in an order."""
+    roles = _roles(node, function, FORMS[function], arguments)
+    return _Written(node, function, FORMS[function], roles if order is None else {**roles, "order": order})
 
 
 def _of_sequences(written: _Written, alias: str, columns: EventColumns) -> AggregateCall:

@@ -11,7 +11,14 @@ from sqlglot import exp
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.aggregate_calls import AggregateReader
-from optimizer.language.expressions import ExpressionReader, Typed, settled, typed_call
+from optimizer.language.expressions import (
+    ExpressionReader,
+    Typed,
+    between_times,
+    is_between_times,
+    settled,
+    typed_call,
+)
 from optimizer.language.nodes import function_name, is_name, place_of, refuse
 from optimizer.language.refusals import NULL, Refused
 from optimizer.language.scope import Scope
@@ -122,7 +129,8 @@ class DerivedReader(ExpressionReader):
         if name not in CHECKED or is_number or depth > 2 * self.scope.limits.depth:
             return super().read(node, depth)
         sides = [node.this, node.expression] if kind in BINARY else [node.this] if kind is exp.Neg else node.expressions
-        return _checked_call(name, [self.read(side, depth + 1) for side in sides], node)
+        values = [self.read(side, depth + 1) for side in sides]
+        return between_times(values, node) if is_between_times(node, values) else _checked_call(name, values, node)
 
     def _taken(self, output: Output, node: exp.Expr) -> Typed:
         """An output as a column of the expression, or what a derived one is made of."""

@@ -85,6 +85,8 @@ class ExpressionReader:
         if kind in BINARY:
             only_argument(node, "this", "expression", "typed", "safe")
             sides = [self.read(side, depth + 1) for side in (node.this, node.expression)]
+            if is_between_times(node, sides):
+                return between_times(sides, node)
             return typed_call(BINARY[kind], sides, node)
         return self._function(node, depth)
 
@@ -206,6 +208,19 @@ class ExpressionReader:
             hint = "aggregates belong in SELECT and HAVING"
             refuse("HDL-105", f"the aggregate {function} cannot stand here", hint, node)
         refuse_unknown(node, self.scope.text)
+
+
+def is_between_times(node: exp.Expr, sides: Sequence[Typed]) -> bool:
+    """Return whether an expression is a time less another one."""
+    return type(node) is exp.Sub and {type_ for _, type_ in sides} <= {DATE, TIMESTAMP}
+
+
+def between_times(sides: Sequence[Typed], node: exp.Expr) -> Typed:
+    """A time less another one: the days between two dates, else seconds, with their fraction."""
+    if all(type_ == DATE for _, type_ in sides):
+        return typed_call("time_diff", sides[::-1], node, (Literal("day", STRING),))
+    passed = typed_call("time_diff", sides[::-1], node, (Literal("microsecond", STRING),))
+    return typed_call("/", [passed, (Literal(1e6, DOUBLE), DOUBLE)], node)
 
 
 def read_filter(tree: exp.Select, scope: Scope) -> Expression | None:

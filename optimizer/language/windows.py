@@ -88,11 +88,11 @@ def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: 
         message = f"windows of {scope.stream.name} are on {scope.stream.time}, not {shown_text(words.on.text)}"
         raise Refused("HDL-205", message, f"write ON {scope.stream.time}", words.on.start)
     if not words.rows and (words.zone is not None or _has_months(words)):
-        return _warned(_of_calendar(words, scope), words, findings)
+        return _warned(_of_calendar(words, scope, findings), words, findings)
     range = _length(words.first_word, words.range, words.rows, scope)
     slide = _length(words.second_word, words.slide, words.rows, scope)
     ago = _duration("AGO", words.ago, scope.limits) if words.ago is not None else 0
-    _check_lengths(range, slide, words, scope.limits)
+    _check_lengths(range, slide, words, scope.limits, findings)
     if words.first_word == "CUMULATE":
         return _cumulative(words, range, slide)
     if words.at_most:
@@ -105,17 +105,22 @@ def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: 
     return _warned(Window(range, slide, ago, per, offset=offset), words, findings)
 
 
-def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits) -> None:
-    """Refuse windows that are too many."""
+def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits, findings: Findings) -> None:
+    """Refuse windows that are too many, and warn of those that are many."""
     if not words.rows and slide < limits.slide:
         message = f"{words.second_word} is shorter than {duration_text(limits.slide)}"
         raise Refused("HDL-306", message, "", words.slide.start)
     length_text = rows_text if words.rows else duration_text
-    if Fraction(range, slide) > limits.ratio:
-        least = length_text(-(-range // limits.ratio))
-        message = f"{words.first_word} is more than {limits.ratio} times {words.second_word}"
-        hint = f"a {words.second_word.lower()} of {least} or more is allowed with it"
+    ratio, most = Fraction(range, slide), limits.warned_ratio if words.rows or words.at_most else limits.ratio
+    second = words.second_word.lower()
+    if ratio > most:
+        message = f"{words.first_word} is more than {most:,} times {words.second_word}"
+        hint = f"a {second} of {length_text(-(-range // most))} or more is allowed with it"
         raise Refused("HDL-308", message, hint, words.slide.start)
+    if ratio > limits.warned_ratio:
+        message = f"each event is in {int(ratio):,} windows: a group has {DAY / slide:,.0f} answers a day"
+        hint = f"a {second} of {length_text(-(-range // limits.warned_ratio))} or more has fewer, and runs read less"
+        findings.warnings.append(Refused("HDL-319", message, hint, words.slide.start))
 
 
 def _warned(window: Window, words: WindowWords, findings: Findings, slide: int = 0) -> Window:
@@ -231,7 +236,7 @@ def _calendar_span(token: Token) -> tuple[int, str] | None:
         raise Refused.of(error, token.start) from None
 
 
-def _of_calendar(words: WindowWords, scope: Scope) -> Window:
+def _of_calendar(words: WindowWords, scope: Scope, findings: Findings) -> Window:
     """A window of days, weeks, months, quarters or years of a time zone."""
     _check_only_lengths(words, "windows of a calendar")
     zone = _zone(words.zone)
@@ -243,7 +248,9 @@ def _of_calendar(words: WindowWords, scope: Scope) -> Window:
     for span, token, word in ((range, words.range, words.first_word), (slide, words.slide, words.second_word)):
         if span is not None and not 0 < span[0] <= _MOST_UNITS:
             code, what = ("HDL-307", "too long") if span[0] else ("HDL-204", "zero")
-            raise Refused(code, f"{word} is {what}", "a year is the longest", token.start)
+            raise Refused(
+                code, f"{word} is {what}", f"{duration_text(scope.limits.range)} are the longest", token.start
+            )
     step = 0
     if words.first_word == "CUMULATE":
         step = _calendar_step(words, range, slide, scope)
@@ -258,7 +265,7 @@ def _of_calendar(words: WindowWords, scope: Scope) -> Window:
     if window.range > scope.limits.range:
         message = f"{words.first_word} is longer than {duration_text(scope.limits.range)}"
         raise Refused("HDL-307", message, "", words.range.start)
-    _check_lengths(window.range, window.slide, words, scope.limits)
+    _check_lengths(window.range, window.slide, words, scope.limits, findings)
     return window
 
 

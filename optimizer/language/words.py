@@ -21,7 +21,8 @@ from optimizer.workload.values import DATE, SECOND, TIMESTAMP
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one query. Durations in microseconds; ``ratio`` is the largest range/slide;
+    """Limits of one query. Durations in microseconds; ``ratio`` is the largest range/slide, ``warned_ratio`` the
+    largest without a warning, and the largest of windows of rows and of refresh bounds;
     ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
     around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
     ``outputs`` the aggregates of a query, in SELECT and HAVING; ``windows`` its named windows; ``pattern`` the longest
@@ -34,9 +35,10 @@ class Limits:
     connectives: int = 1024
     literal: int = 256
     slide: int = SECOND
-    range: int = 366 * DAY
+    range: int = 3660 * DAY
     rows: int = 10_000_000
-    ratio: int = 1440
+    ratio: int = 1_000_000
+    warned_ratio: int = 1440
     group_columns: int = 16
     outputs: int = 128
     windows: int = 16
@@ -66,7 +68,10 @@ NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.IntDiv: ("integer division", "arithmetic is + - * /"),
     exp.ILike: ("ILIKE", "write lower(x) LIKE 'text%'"),
     exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
-    exp.Distinct: ("DISTINCT", "count(DISTINCT x) and array_agg(DISTINCT x, 10) take it"),
+    exp.Distinct: (
+        "DISTINCT",
+        "count(DISTINCT x) takes it, as do sum, avg, string_agg and array_agg(DISTINCT x, 9)",
+    ),
     exp.Filter: ("FILTER", "it follows an aggregate: sum(x) FILTER (WHERE c)"),
     exp.Bracket: ("[ ]", "it follows a column: m['key'], a[0]"),
     exp.WithinGroup: (
@@ -209,8 +214,12 @@ _ROLES = {
     "value+lgk": ("x", "lgk"),
     "value+entries": ("x", "lgk"),
     "value+size": ("x", "k"),
+    "state": ("condition",),
+    "ordered+k": ("x", "k"),
+    "ordered+separator": ("x", "separator"),
 }
-"""Roles of arguments by the signature of an aggregate: ``x`` and ``y`` are expressions, all others numbers."""
+"""Roles of arguments by the signature of an aggregate: ``x``, ``y`` and ``condition`` are expressions, all others
+values."""
 
 _QUANTILE = Form("percentile_disc", ("x", "fraction", "accuracy"), 2, LEAST_ERROR)
 
@@ -246,8 +255,17 @@ SEVERAL = {
 }
 """Aggregates that answer percentiles with several fractions, ``array(0.5, 0.9)``."""
 
-DISTINCT_FORMS = {"count": "count_distinct", "array_agg": "collect_set"}
+DISTINCT_FORMS = {
+    "count": "count_distinct",
+    "array_agg": "collect_set",
+    "sum": "sum_distinct",
+    "avg": "avg_distinct",
+    **{name: name for name in ("min", "max", "bool_and", "bool_or")},
+}
 """The functions that take DISTINCT, and what then answers them."""
+
+ORDERED = {name for name, form in AGGREGATES.items() if form.signature.startswith("ordered")}
+"""The aggregates whose arguments end with ORDER BY."""
 
 WITHIN_GROUP = {"percentile_cont": "percentile", "percentile_disc": "percentile_disc", "mode": "mode"}
 """The functions that take WITHIN GROUP (ORDER BY x), and what they are."""

@@ -89,9 +89,7 @@ def check_numbers(name: str, types: Sequence[Type]) -> None:
     """Raises HDL-203 unless all types are numbers."""
     for type in types:
         if not type.is_numeric:
-            is_time = name == "-" and family_of(type) == "time"
-            hint = "timestampdiff(SECOND, a, b) counts the seconds from a to b" if is_time else ""
-            raise type_error(f"{name} needs numbers, not {type}", hint)
+            raise type_error(f"{name} needs numbers, not {type}")
 
 
 def exact_type(name: str, types: Sequence[Type], digits: int) -> Type:

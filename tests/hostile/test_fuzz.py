@@ -146,6 +146,6 @@ def test_mutated_options(canary: Canary) -> None:
     assert COUNT < 1000 or outcomes.keys() >= {"read", "HDL-112", "HDL-114", "HDL-204", "HDL-605", "HDL-608"}, outcomes
 
 
-@pytest.mark.parametrize("seed", (3, 1007))
+@pytest.mark.parametrize("seed", (5, 1007))
 def test_a_seed_is_a_text(seed: int) -> None:
     assert mutated(query(seed), seed) == mutated(query(seed), seed) != query(seed)

@@ -20,6 +20,8 @@ COLUMNS = {
     "an integer or a double": ("price", "qty", "volume"),
     "an integer or a text": ("symbol", "qty", "lower(symbol)"),
     "an integer, a double or a text": ("symbol", "qty", "price"),
+    "a timestamp": ("ts", "date_trunc('hour', ts)", "TIMESTAMP '2013-07-01'"),
+    "a text": ("symbol", "lower(symbol)"),
     "a condition": ("ok", "qty > 1", "NOT ok", "symbol LIKE 'a%' AND ok", "price IS NOT NULL"),
 }
 NESTED = ("place.volume", "trades.Place.`volume`", "counts['v']", "counts['it\\\\'s ]']", "legs[0].volume", "by_id[-7]")
@@ -131,6 +133,14 @@ APPROXIMATE = (
 )
 
 
+ORDERED = {
+    "state": ("qty > 1", "symbol LIKE 'a%' AND ok", "ok"),
+    "ordered+k": ("symbol, 3", "qty, 1 ORDER BY ts DESC", "fee, 1000", "day, 2 ORDER BY ok"),
+    "ordered+separator": ("symbol, ','", "symbol", "qty, '; ' ORDER BY qty DESC", "DISTINCT symbol, '|'"),
+}
+"""Arguments of the aggregates of values in the order of time, by signature."""
+
+
 def _aggregate(random: random.Random) -> str:
     if random.random() < 0.15:
         return random.choice(APPROXIMATE)
@@ -140,6 +150,8 @@ def _aggregate(random: random.Random) -> str:
         )
     name = random.choice(sorted(AGGREGATES))
     aggregate = AGGREGATES[name]
+    if aggregate.signature in ORDERED:
+        return f"{name}({random.choice(ORDERED[aggregate.signature])})"
     arguments = [random.choice(COLUMNS[aggregate.takes])]
     if aggregate.signature == "value+by":
         arguments.append(random.choice(("qty", "ts", "price * 2")))

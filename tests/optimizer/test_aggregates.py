@@ -83,6 +83,7 @@ def output_of(name: str, type: Type | None = LONG, **options: Any) -> Output:
 
 ANY_TYPE = {"a column": STRING, "a number": DOUBLE, "an integer": LONG, "a condition": BOOLEAN, "a double": DOUBLE}
 ANY_TYPE |= {"an integer or a double": DOUBLE, "an integer or a text": STRING, "an integer, a double or a text": STRING}
+ANY_TYPE |= {"a text": STRING, "a timestamp": TIMESTAMP}
 
 
 def states_of(name: str, type: Type | None, **options: Any) -> list[str]:

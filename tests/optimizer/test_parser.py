@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from optimizer.language.files import workload_files
 from optimizer.language.parser import ParseResult, load_workload, parse
 from optimizer.language.words import RESERVED, Limits
 from optimizer.workload.derived import derived_type
-from optimizer.workload.expression import call_type, type_of
+from optimizer.workload.expression import call_type, exact_literal, type_of
 from optimizer.workload.instants import DAY, duration_text, parse_duration
 from optimizer.workload.predicates import normal
 from optimizer.workload.streams import load_streams
@@ -37,6 +38,7 @@ from optimizer.workload.values import (
     Call,
     Column,
     Condition,
+    Expression,
     Literal,
     Output,
     Pattern,
@@ -84,7 +86,7 @@ def filter_of(condition: str) -> object:
     return result.queries[0].filter
 
 
-def expression_of(condition: str) -> object:
+def expression_of(condition: str) -> Expression | None:
     """What a condition is read as: inside an aggregate it is not brought into normal form."""
     return read(f"SELECT bool_and({condition}) AS a FROM trades {WINDOW}").outputs[0].argument
 
@@ -253,7 +255,10 @@ def test_every_aggregate_can_be_written_and_is_named_after_what_it_reads() -> No
     }
     columns = {"a condition": "ok", "an integer": "qty", "a double": "price"}
     second = {"value+by": "_ts", "number+number": "_fee"}
+    columns["a timestamp"] = "ts"
     for name, aggregate in AGGREGATES.items():
+        if aggregate.signature not in arguments:
+            continue
         column = columns.get(aggregate.takes, "volume")
         output = read(
             f"SELECT {name.upper()}({arguments[aggregate.signature].format(x=column)}) FROM trades {WINDOW}"
@@ -264,6 +269,57 @@ def test_every_aggregate_can_be_written_and_is_named_after_what_it_reads() -> No
         assert (output.parameter is not None) == (SAID.get(aggregate.signature) == "parameter")
         assert (output.parameters != ()) == (SAID.get(aggregate.signature) == "parameters")
         assert output.error is None
+
+
+TIME = Call("time_diff", (Literal(0, TIMESTAMP), Column("ts"), Literal("microsecond", STRING)))
+
+
+def as_text(value: Expression) -> Expression:
+    return Call("cast", (value, Literal("string", STRING)))
+
+
+def test_conditions_are_kept_with_their_time() -> None:
+    output = output_of("time_while(qty > 1)")
+    holds = Call("if", (expression_of("qty > 1"), exact_literal(1), exact_literal(0)))
+    doubled = Call("+", (Call("*", (TIME, exact_literal(2))), holds))
+    assert output.argument == Call("cast", (doubled, Literal("long", STRING)))
+    assert (output.argument_type, output.type) == (LONG, DOUBLE)
+
+
+@pytest.mark.parametrize(
+    ("call", "key", "tail", "parameter"),
+    [
+        ("last_k(symbol, 3)", (), (Column("symbol"),), 3),
+        ("string_agg(symbol, ', ')", (), (Literal(", ", STRING), Column("symbol")), 2),
+        ("listagg(symbol)", (), (Column("symbol"),), 0),
+        ("string_agg(qty, ',')", (), (Literal(",", STRING), as_text(Column("qty"))), 1),
+        ("last_k(symbol, 2 ORDER BY qty)", ("+", Column("qty")), (Column("symbol"),), 2),
+        ("last_k(symbol, 2 ORDER BY qty DESC)", ("-", Column("qty")), (Column("symbol"),), 2),
+        ("listagg(symbol) WITHIN GROUP (ORDER BY qty DESC)", ("-", Column("qty")), (Column("symbol"),), 0),
+    ],
+)
+def test_values_are_kept_with_their_place(
+    call: str, key: tuple[Any, ...], tail: tuple[Expression, ...], parameter: int
+) -> None:
+    output = output_of(call)
+    place = as_text(Call("+", (exact_literal(10**18), TIME)))
+    keys = (Literal("k", STRING), as_text(Call(key[0], (exact_literal(2 * 10**19), key[1])))) if key else ()
+    assert output.argument == Call("concat", (*keys, place, *tail))
+    assert output.parameter == parameter
+
+
+def test_distinct_texts_have_no_place() -> None:
+    output = output_of("string_agg(DISTINCT symbol, ',')")
+    assert output.argument == Call("concat", (Literal("d", STRING), Literal(",", STRING), Column("symbol")))
+    assert output_of("sum(DISTINCT qty)").function == "sum_distinct"
+    assert output_of("avg(DISTINCT price)").function == "avg_distinct"
+    assert output_of("max(DISTINCT price)").function == "max"
+
+
+def test_a_time_less_a_time_is_seconds_and_a_date_less_a_date_days() -> None:
+    seconds, days = output_of("max(ts) - min(ts)"), output_of("sum(date '2026-01-02' - day)")
+    assert seconds.type == DOUBLE and isinstance(seconds.expression, Call) and seconds.expression.function == "/"
+    assert isinstance(days.argument, Call) and days.argument.function == "time_diff"
 
 
 def test_first_and_last_go_by_the_time_column_and_min_by_by_any_expression() -> None:
@@ -683,12 +739,12 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("SELECT count(*) FROM trades WINDOW RANGE ^'0 hours' SLIDE '5 minutes' ON ts", "HDL-204", ""),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE ^'-1 hour' ON ts", "HDL-204", ""),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 month' SLIDE ^'1 hour' ON ts", "HDL-241", "30 days"),
-        ("SELECT count(*) FROM trades WINDOW RANGE ^'400 days' SLIDE '1 day' ON ts", "HDL-307", ""),
+        ("SELECT count(*) FROM trades WINDOW RANGE ^'3661 days' SLIDE '1 day' ON ts", "HDL-307", ""),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE ^'500 milliseconds' ON ts", "HDL-306", ""),
         (
-            "SELECT count(*) FROM trades WINDOW RANGE '30 days' SLIDE ^'1 minute' ON ts",
+            "SELECT count(*) FROM trades WINDOW RANGE '3000 days' SLIDE ^'1 minute' ON ts",
             "HDL-308",
-            "30 minutes",
+            "259200 milliseconds",
         ),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 minute' ON ^day", "HDL-205", "ON ts"),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE ^ON ts", "HDL-107", "WINDOW RANGE"),
@@ -750,7 +806,7 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("SELECT ^first(price, TRUE) FROM trades {w}", "HDL-104", "first(x)"),
         ("SELECT ^count() FROM trades {w}", "HDL-104", "count(x)"),
         ("SELECT count(DISTINCT ^qty, price) FROM trades {w}", "HDL-203", "decimals"),
-        ("SELECT ^sum(DISTINCT qty) FROM trades {w}", "HDL-103", "count(DISTINCT x)"),
+        ("SELECT ^stddev(DISTINCT qty) FROM trades {w}", "HDL-103", "count(DISTINCT x)"),
         ("SELECT ^top_k(DISTINCT qty, 3) FROM trades {w}", "HDL-103", "count(DISTINCT x)"),
         ("SELECT ^first(price) IGNORE NULLS FROM trades {w}", "HDL-103", "skips nulls"),
         ("SELECT min(^price ORDER BY qty) FROM trades {w}", "HDL-103", "min_by"),
@@ -804,7 +860,7 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
             "days",
         ),
         (
-            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^'367 days' AGO ON ts",
+            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^'3661 days' AGO ON ts",
             "HDL-307",
             "",
         ),
@@ -1349,14 +1405,16 @@ def test_limits_are_settings() -> None:
     assert parse(text, STREAMS, limits=Limits(bytes=20)).diagnostics[0].code == "HDL-301"
     assert parse(text, STREAMS, limits=Limits(ratio=11)).diagnostics[0].code == "HDL-308"
     assert parse(text, STREAMS, limits=Limits(ratio=12)).queries
+    priced = parse(text, STREAMS, limits=Limits(warned_ratio=11))
+    assert [each.code for each in priced.diagnostics] == ["HDL-319"] and priced.queries
     having = text + " HAVING a > 1 AND count(*) < 9 AND sum(qty) > 1"
     diagnostics = parse(having, STREAMS, limits=Limits(outputs=2)).diagnostics
     assert [(d.code, d.column) for d in diagnostics] == [("HDL-310", having.index("HAVING") + 1)]
     assert parse(having, STREAMS, limits=Limits(outputs=3)).queries
     rows = "SELECT count(*) FROM trades WINDOW ROWS 12 SLIDE 1 ON ts"
     assert parse(rows, STREAMS, limits=Limits(rows=11)).diagnostics[0].code == "HDL-307"
-    assert parse(rows, STREAMS, limits=Limits(ratio=11)).diagnostics[0].code == "HDL-308"
-    assert parse(rows, STREAMS, limits=Limits(rows=12, ratio=12)).queries
+    assert parse(rows, STREAMS, limits=Limits(warned_ratio=11)).diagnostics[0].code == "HDL-308"
+    assert parse(rows, STREAMS, limits=Limits(rows=12, warned_ratio=12)).queries
     ago = "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING '2 hours' AGO ON ts"
     assert parse(ago, STREAMS, limits=Limits(range=3600 * SECOND)).diagnostics[0].code == "HDL-307"
     assert parse(ago, STREAMS, limits=Limits(range=7200 * SECOND)).queries
@@ -1429,8 +1487,12 @@ RIGHT = {
     "an integer or a double": ("qty", "price"),
     "an integer or a text": ("qty", "symbol"),
     "an integer, a double or a text": ("qty", "price", "symbol"),
+    "a text": ("symbol", "qty", "day", "lower(symbol)"),
+    "a timestamp": ("ts", "date_trunc('hour', ts)"),
 }
 NUMBERS = {
+    "separator": ("','", "''", "', ' ORDER BY qty DESC", "'|' ORDER BY ts"),
+    "last": ("3", "1000", "1 ORDER BY day"),
     "fraction": ("0.5", "0.990", "1", "5e-1"),
     "k": ("3", "1000"),
     "error": ("0.05", "0.5"),
@@ -1444,7 +1506,9 @@ WRONG = ("*", "qty", "symbol", "ok", "NULL", "DISTINCT symbol", "a.b", "nope", "
 ROLES = {"value": (), "value+time": (), "value+by": ("by",), "value+fraction": ("fraction",), "value+k": ("k",)}
 ROLES |= {"number+number": ("other",), "value+fractions": ("fractions",)}
 ROLES |= {"value+lgk": ("lgk",), "value+entries": ("lgk",), "value+size": ("size",)}
+ROLES |= {"state": (), "ordered+k": ("last",), "ordered+separator": ("separator",)}
 CALLS = {name: (aggregate.takes, ROLES[aggregate.signature]) for name, aggregate in AGGREGATES.items()}
+CALLS["time_while"] = ("a condition", ())
 CALLS |= {
     "approx_count_distinct": ("a column", ("error",)),
     "approx_percentile": ("a number", ("fraction", "accuracy")),

@@ -14,7 +14,7 @@ from operator import and_, or_, xor
 from typing import Any
 
 from optimizer.workload.values import Output
-from spark_jobs.audit.unshared import listings, moments, plain_evidence, tolerances
+from spark_jobs.audit.unshared import listings, moments, ordered, plain_evidence, tolerances
 from spark_jobs.audit.unshared.plain_evidence import Definition
 
 
@@ -47,6 +47,9 @@ class Audit:
 
 _LEAST = plain_evidence.of_values(plain_evidence.least_value)
 _SUM = Audit(plain_evidence.define_total, "", "sum", tolerances.agrees_sum, tolerances.sum_slack)
+_DISTINCT_SUM = Audit(
+    plain_evidence.define_distinct_total, "", "distinct sum", tolerances.agrees_sum, tolerances.sum_slack
+)
 _SPREAD = Audit(plain_evidence.define_spread, "", "spread", tolerances.agrees_spread, tolerances.spread_slack)
 _SHAPE = Audit(plain_evidence.define_shape, "", "shape", moments.agrees_shape, moments.shape_slack)
 _REGRESSION = Audit(plain_evidence.define_regressed, "", "regression", moments.agrees_pair, moments.pair_slack)
@@ -110,6 +113,12 @@ AUDITED: dict[str, Audit] = {
     "collect_set": Audit(
         plain_evidence.define_least_distinct, family="set", agrees=listings.agrees_least, is_list=True
     ),
+    **dict.fromkeys(("sum_distinct", "avg_distinct"), _DISTINCT_SUM),
+    "last_k": Audit(ordered.define_last, family="last"),
+    **dict.fromkeys(("string_agg", "listagg"), Audit(ordered.define_joined, family="joined")),
+    "time_while": Audit(plain_evidence.of_values(ordered.time_while), family="time while"),
+    "longest_gap": Audit(plain_evidence.of_values(ordered.longest_gap), family="longest gap"),
+    "mean_gap": Audit(ordered.define_mean_gap, "", "mean gap", ordered.agrees_mean_gap, ordered.mean_gap_slack),
     **dict.fromkeys(("hll_sketch", "hll_sketch_agg"), _HLL),
     **dict.fromkeys(("theta_sketch", "theta_sketch_agg"), _THETA),
     **dict.fromkeys(("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double"), _KLL),

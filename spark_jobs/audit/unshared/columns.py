@@ -37,6 +37,7 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.audit.unshared.audited import audit_of
+from spark_jobs.audit.unshared.ordered import SECONDS, value_from
 from spark_jobs.audit.unshared.scalars import CONSTANTS_FROM, SCALAR_COLUMNS
 from spark_jobs.audit.unshared.scalars import ddl_of as ddl_of
 from spark_jobs.audit.unshared.values import COMPARISONS, fraction_of, from_spark, spark_name
@@ -429,6 +430,100 @@ def _plain_value(grouped: GroupedFrame, output: Output) -> SparkColumn:
     return reduce(lambda inner, function: getattr(F, function)(inner), functions, column)
 
 
+def distinct_total(grouped: GroupedFrame, output: Output, magnitude: bool = False) -> SparkColumn:
+    """The sum of the distinct values; ``magnitude``: of their absolute values."""
+    type, values = grouped.type(output), F.array_distinct(grouped.sorted(output))
+    # sums of decimals with digits behind the point would lose some of them
+    sized = "double" if type == DOUBLE else "decimal(38,0)"
+
+    def added(total: SparkColumn, value: SparkColumn) -> SparkColumn:
+        value = F.abs(value) if magnitude else value
+        return F.try_add(total, _unscaled(value, type.scale).cast(sized)).cast(sized)
+
+    total = F.aggregate(values, F.lit(0).cast(sized), added)
+    return F.when(F.size(values) > 0, _scaled(total, type.scale) if type.scale else total)
+
+
+def _unscaled(value: SparkColumn, scale: int) -> SparkColumn:
+    return F.regexp_replace(value.cast("string"), r"\.", "") if scale else value
+
+
+def _scaled(unscaled: SparkColumn, scale: int) -> SparkColumn:
+    """A decimal of 38 digits from its digits as an integer."""
+    digits = F.abs(unscaled).cast("string")
+    digits = F.lpad(digits, F.greatest(F.length(digits), F.lit(scale + 1)), F.lit("0"))
+    sign, point = F.when(unscaled < 0, "-").otherwise(""), F.length(digits) - scale
+    text = F.concat(
+        sign, F.substring(digits, F.lit(1), point), F.lit("."), F.substring(digits, point + 1, F.lit(scale))
+    )
+    return text.try_cast(f"decimal(38,{scale})")
+
+
+def _plain_distinct_total(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    total, count = distinct_total(grouped, output), F.size(F.array_distinct(grouped.sorted(output)))
+    if output.function.startswith("avg"):
+        total = total / count if output.type.name == "decimal" else total.cast("double") / count
+    return total.try_cast(ddl_of(output.type))
+
+
+def _seconds(microseconds: SparkColumn) -> SparkColumn:
+    return (microseconds.cast("decimal(25,0)") * F.lit(SECONDS)).cast("double")
+
+
+def _gaps(values: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
+    """All values of a sorted array but the last, and all but the first."""
+    size = F.greatest(F.size(values) - 1, F.lit(0))
+    return F.slice(values, F.lit(1), size), F.slice(values, F.lit(2), size)
+
+
+def _plain_time_while(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    def between(value: SparkColumn, later: SparkColumn) -> SparkColumn:
+        return F.when(value % 2 != 0, F.shiftright(later, 1) - F.shiftright(value, 1)).otherwise(0).cast("bigint")
+
+    values = F.array_distinct(grouped.sorted(output))
+    passed = F.zip_with(*_gaps(values), between)
+    total = F.aggregate(passed, F.lit(0).cast("bigint"), lambda total, value: total + value)
+    return F.when(F.size(values) > 0, _seconds(total))
+
+
+def _plain_longest_gap(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    moments = F.transform(grouped.sorted(output), F.unix_micros)
+    return _seconds(F.array_max(F.zip_with(*_gaps(moments), lambda moment, later: later - moment)))
+
+
+def _plain_mean_gap(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    return F.try_divide(span(grouped, output).cast("double"), 1e6 * (grouped.count(output) - 1))
+
+
+def span(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    """Microseconds between the least and the greatest value."""
+    value = grouped.argument(output)
+    first, last = (grouped.of(name, output, getattr(F, name)(value)) for name in ("min", "max"))
+    return F.unix_micros(last) - F.unix_micros(first)
+
+
+def _value_of(text: SparkColumn) -> SparkColumn:
+    """The separator and the value of the text of an event in an order."""
+    place = F.when(text.startswith("k"), value_from("k") + 1).when(text.startswith("d"), value_from("d") + 1)
+    place = place.otherwise(value_from("") + 1)
+    return F.substring(text, place, F.length(text))
+
+
+def _plain_last(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    assert output.parameter is not None and output.by_type is not None
+    type, texts = output.by_type, grouped.sorted(output)
+    last = F.reverse(F.slice(F.reverse(texts), F.lit(1), F.lit(int(output.parameter))))
+    return _listed(F.transform(last, lambda text: _value_of(text).cast(ddl_of(type))), type)
+
+
+def _plain_joined(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    assert output.parameter is not None
+    texts = grouped.sorted(output)
+    texts = F.when(F.get(texts, F.lit(0)).startswith("d"), F.array_distinct(texts)).otherwise(texts)
+    joined = F.array_join(F.transform(texts, _value_of), "")
+    return F.when(F.size(texts) > 0, F.substring(joined, F.lit(int(output.parameter) + 1), F.length(joined)))
+
+
 ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "order": GroupedFrame.pair,
     "distinct": plain_distinct,
@@ -442,6 +537,12 @@ ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     **dict.fromkeys(("percentiles", "quantiles"), _plain_several),
     "histogram": lambda grouped, output: F.to_json(_plain_sized(grouped, output, "histogram_numeric")),
     "set": _plain_least,
+    "distinct sum": _plain_distinct_total,
+    "time while": _plain_time_while,
+    "longest gap": _plain_longest_gap,
+    "mean gap": _plain_mean_gap,
+    "last": _plain_last,
+    "joined": _plain_joined,
     **dict.fromkeys(
         ("distinct sketch", "quantile sketch"),
         lambda grouped, output: _plain_sized(grouped, output, audit_of(output).spark),

@@ -68,7 +68,7 @@ def scalar_sql(call: Call, arguments: list[Typed], aligned: Callable[[list[Typed
     if name in ("date_trunc", "date_part"):
         return _time(name, arguments[0], constants[0])
     if name == "time_diff":
-        return _difference(*arguments, constants[0])
+        return _difference(arguments[0], arguments[1], constants[0])
     if name == "at_zone":
         return f"({arguments[0][0]} + {_offset(arguments[0][0], *changes_of(constants[0]))})", "timestamp"
     if name in ("to_timestamp", "to_date"):

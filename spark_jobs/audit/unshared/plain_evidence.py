@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -114,6 +115,13 @@ def define_total(output: Output, values: Sequence[Any], others: Sequence[Any]) -
         digits = 10 ** (output.type.precision - output.type.scale)
         total = total if abs(total) < digits else None
     return {"": total, "count": count}
+
+
+def define_distinct_total(output: Output, values: Sequence[Any], others: Sequence[Any]) -> Evidence:
+    """A sum or a mean of the distinct values; -0.0 is 0.0."""
+    distinct = dict.fromkeys("NaN" if value != value else 0.0 if value == 0.0 else value for value in values)
+    numbers = [math.nan if value == "NaN" else value for value in distinct]
+    return define_total(replace(output, function=output.function.removesuffix("_distinct")), numbers, ())
 
 
 def _deviations(values: Sequence[float]) -> tuple[float, float]:

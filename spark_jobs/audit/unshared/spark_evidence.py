@@ -15,10 +15,12 @@ from spark_jobs.audit.unshared.audited import audit_of
 from spark_jobs.audit.unshared.columns import (
     GroupedFrame,
     both_numbers,
+    distinct_total,
     exact_share,
     logarithm,
     nearest,
     plain_distinct,
+    span,
     spark_output,
     value_at_rank,
     value_counts,
@@ -132,6 +134,18 @@ def _several_columns(columns: Columns) -> Columns:
     return numbered
 
 
+def _distinct_sum_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    count = F.size(F.array_distinct(grouped.sorted(output)))
+    columns, total = {"": spark_output(grouped, output), "count": count}, distinct_total(grouped, output)
+    if grouped.type(output) == DOUBLE:
+        return columns | {"magnitude": distinct_total(grouped, output, magnitude=True)}
+    return columns | ({"total": total} if output.function.startswith("avg") else {"": total})
+
+
+def _gap_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    return {"": spark_output(grouped, output), "span": span(grouped, output), "count": grouped.count(output)}
+
+
 def _least_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     """The least distinct values."""
     assert output.parameter is not None
@@ -204,6 +218,8 @@ EVIDENCE: dict[str, Columns] = {
     "quantiles": _several_columns(_quantile_columns),
     "histogram": _histogram_columns,
     "set": _least_columns,
+    "distinct sum": _distinct_sum_columns,
+    "mean gap": _gap_columns,
     "distinct sketch": _counted_columns,
     "quantile sketch": _ranked_columns,
 }

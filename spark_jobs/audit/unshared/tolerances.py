@@ -54,8 +54,9 @@ def sum_slack(output: Output, evidence: Evidence) -> float:
     """Largest error of a sum or a mean of doubles: n * eps * sum|x|."""
     if "magnitude" not in evidence or not evidence["count"] or not all_finite(evidence[""]):
         return 0.0
-    bound = (evidence["count"] + 4) * EPSILON * evidence["magnitude"] + 5e-324
-    return float(bound / evidence["count"] if output.function == "avg" else bound)
+    bound = (evidence["count"] + 4) * EPSILON * evidence["magnitude"]
+    # the least double is added last: a part of it is nothing
+    return float((bound / evidence["count"] if output.function.startswith("avg") else bound) + 5e-324)
 
 
 def _agrees_average(output: Output, value: Any, total: Decimal | None, count: int) -> bool:

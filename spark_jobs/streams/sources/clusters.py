@@ -2,7 +2,7 @@
 
 One event of a device without a clock (1970), or of one whose clock is ahead (9999), would let its file hold any day in
 between. So a file is known by its *clusters*: its events, cut where none lies for more than
-:data:`optimizer.workload.instants.FAR_APART`. No window reaches from one to another.
+:data:`optimizer.workload.instants.FAR_APART`.
 """
 
 from __future__ import annotations

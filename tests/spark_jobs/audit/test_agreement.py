@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,12 +17,16 @@ from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload import values
 from optimizer.workload.derived import derived_type
+from optimizer.workload.ordered import state_in_time, value_in_order
 from optimizer.workload.values import (
     ACQ,
     BINARY,
     BOOLEAN,
+    DATE,
+    DOUBLE,
     LONG,
     SECOND,
+    STRING,
     TIMESTAMP,
     Call,
     Column,
@@ -67,6 +72,10 @@ def events() -> pa.Table:
 def outputs_of(function: str) -> list[Output]:
     """One of each type that the aggregate takes, and, if it can, one that permits an error."""
     aggregate = AGGREGATES[function]
+    if aggregate.signature == "state":
+        return [Output("out_0", function, state_in_time(Column("late"), "ts"), LONG, DOUBLE)]
+    if aggregate.signature.startswith("ordered"):
+        return in_order(function)
     by: tuple[Expression | None, Type | None] = (None, None)
     if aggregate.signature in ("value+by", "number+number"):
         by = Column("volume"), LONG
@@ -88,6 +97,20 @@ def outputs_of(function: str) -> list[Output]:
             output = Output("", function, Column(name), type, output_type, *by, parameter=parameter, parameters=several)
             outputs += [output, replace(output, error=Decimal("0.01"))] if aggregate.sketch else [output]
     return [replace(output, name=f"out_{number}") for number, output in enumerate(outputs)]
+
+
+def in_order(function: str) -> list[Output]:
+    """Outputs of values of each type in the order of time and in others."""
+    keys = (None, (Column("volume"), LONG, False), (Column("due"), DATE, True), (Column("late"), BOOLEAN, True))
+    outputs = []
+    for (name, type), key in itertools.product(SCHEMA, keys):
+        if type == DOUBLE:
+            continue
+        separator, is_distinct = ("", False) if function == "last_k" else (", ", key is None and name != "volume")
+        argument = value_in_order(Column(name), type, "ts", key, separator, is_distinct)
+        parameter = Decimal(2)
+        outputs.append(Output(f"out_{len(outputs)}", function, argument, STRING, STRING, None, type, parameter))
+    return outputs
 
 
 def made_of(output: Output) -> list[Output]:

@@ -1,10 +1,10 @@
-"""Examples with answers that others computed: several windows in one answer, rollups, local time, shifted windows."""
+"""Examples with answers that others computed: several windows in an answer, rollups, durations, local time, offsets."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -99,4 +99,16 @@ def test_days_that_begin_at_six(engine: Any, tmp_path: Path) -> None:
     case, table = CASES["X2"], CASES["X2"]["expected"]["shifts"]
     text = case["queries"]["shifts"]
     rows = answered(engine, tmp_path, case["input"], text, "2026-03-01", "2026-12-01", table["columns"])
+    assert rows == expected(table)
+
+
+@pytest.mark.parametrize("name", sorted(CASES["X1"]["expected"]))
+def test_durations(engine: Any, tmp_path: Path, name: str) -> None:
+    case, table = CASES["X1"], CASES["X1"]["expected"][name]
+    size, end = name.split(", ")
+    # the windows of two hours slide by the same hour
+    text = case["query"].replace("'1 hour'", f"'{size}' SLIDE '1 hour'")
+    last = moment(f"2026-06-01T{end}:00")
+    first = (last - timedelta(hours=1)).replace(tzinfo=None).isoformat()
+    rows = answered(engine, tmp_path, case["input"], text, first, f"2026-06-01T{end}:00", table["columns"])
     assert rows == expected(table)

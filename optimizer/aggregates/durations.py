@@ -1,0 +1,159 @@
+"""Durations between events in seconds, and values in the order of events, from multisets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from optimizer.aggregates.exact_sums import decimal_texts
+from optimizer.aggregates.lowering import json_texts, unscaled
+from optimizer.aggregates.states import Array, Longs, Lowered, Multisets, States, average_type, sum_type
+from optimizer.workload.ordered import DISTINCT, value_at
+from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, TIMESTAMP, Output, Type
+
+SECOND = 10**6
+"""Microseconds."""
+
+
+def _nullable(answers: Iterable[Any], dtype: Any) -> Lowered:
+    """The answers, null where they are None."""
+    listed = list(answers)
+    valid = np.array([answer is not None for answer in listed], dtype=bool)
+    values = np.array([*(0 if answer is None else answer for answer in listed), None], dtype=object)[:-1]
+    return Lowered(values.astype(dtype), valid)
+
+
+# ------------------------------------------------------------------------------------------ durations
+def lower_time_while(states: States, output: Output) -> Lowered:
+    """``time_while``: the seconds from each event whose condition holds to the next one. The values are those of
+    :func:`optimizer.workload.ordered.state_in_time`; of events at one time the condition of one suffices."""
+    multisets: Multisets = states["values"]
+    return _nullable((_time_while(values) if len(values) else None for values, _ in multisets.each()), np.float64)
+
+
+def _time_while(values: Longs) -> float:
+    moments, holds = values >> 1, (values & 1).astype(bool)
+    # the second of two values of one moment is the one that holds
+    return int((np.diff(moments)[holds[:-1]]).sum(dtype=np.int64)) / SECOND if len(values) > 1 else 0.0
+
+
+def lower_longest_gap(states: States, output: Output) -> Lowered:
+    """``longest_gap``: the most seconds between two events that follow each other; null without two."""
+    multisets: Multisets = states["values"]
+    return _nullable((_longest_gap(*each) for each in multisets.each()), np.float64)
+
+
+def _longest_gap(values: Longs, weights: Longs) -> float | None:
+    if len(values) < 2:
+        return 0.0 if len(values) and weights[0] > 1 else None
+    return int(np.diff(values).max()) / SECOND
+
+
+def lower_mean_gap(states: States, output: Output) -> Lowered:
+    """``mean_gap``: the mean seconds between two events that follow each other; null without two."""
+    counts = states["count"]
+    valid = counts > 1
+    spans = np.where(valid, states["max"] - states["min"], 0)
+    pairs = zip(spans.tolist(), np.where(valid, counts - 1, 1).tolist(), strict=True)
+    # the quotient of Python's integers is rounded once
+    return Lowered(np.array([span / (count * SECOND) for span, count in pairs], dtype=np.float64), valid)
+
+
+# ------------------------------------------------------------------------------------ distinct values
+def lower_distinct_total(states: States, output: Output) -> Lowered:
+    """``sum`` and ``avg`` of the distinct values: exact, or rounded once."""
+    type = output.argument_type
+    assert type is not None
+    multisets: Multisets = states["values"]
+    is_mean = output.function.startswith("avg")
+    if type == DOUBLE:
+        return _nullable((_double_total(values, is_mean) for values, _ in multisets.each()), np.float64)
+    each = [(_unscaled(values, type), len(values)) for values, _ in multisets.each()]
+    valid = np.array([count > 0 for _, count in each], dtype=bool)
+    if not is_mean:
+        return _exact([total for total, _ in each], valid, sum_type(type))
+    if type.name != "decimal":
+        return Lowered(np.array([total / max(count, 1) for total, count in each], dtype=np.float64), valid)
+    result = average_type(type)
+    shift = 10 ** (result.scale - type.scale)
+    return _exact([_half_up(Fraction(total * shift, max(count, 1))) for total, count in each], valid, result)
+
+
+def _exact(totals: list[int], valid: Array, type: Type) -> Lowered:
+    unscaled = np.array([*totals, None], dtype=object)[:-1]
+    if type.name == "decimal":
+        texts, overflow = decimal_texts(unscaled, type)
+        return Lowered(texts, valid & ~overflow, overflow)
+    overflow = np.array([not -(2**63) <= total < 2**63 for total in totals], dtype=bool)
+    return Lowered(np.where(overflow, 0, unscaled).astype(np.int64), valid & ~overflow, overflow)
+
+
+def _unscaled(values: Array, type: Type) -> int:
+    if values.dtype == object:  # decimals of more digits than integers have
+        return sum(unscaled(text, type.scale) for text in values)
+    return sum(values.tolist())
+
+
+def _half_up(value: Fraction) -> int:
+    rounded = int(abs(value) + Fraction(1, 2))
+    return rounded if value >= 0 else -rounded
+
+
+def _double_total(values: Array, is_mean: bool) -> float | None:
+    if not len(values):
+        return None
+    strange = set(values[~np.isfinite(values)].tolist())
+    if strange:
+        return strange.pop() if len(strange) == 1 else float("nan")
+    total = sum(map(Fraction, values.tolist()), Fraction(0)) / (len(values) if is_mean else 1)
+    try:
+        return float(total)
+    except OverflowError:
+        return float("inf") if total > 0 else float("-inf")
+
+
+# -------------------------------------------------------------------------------- values in their order
+def lower_last(states: States, output: Output) -> Lowered:
+    """``last_k``: the last values in the order, the last one at the end, in JSON."""
+    assert output.parameter is not None and output.by_type is not None
+    most, type = int(output.parameter), output.by_type
+    multisets: Multisets = states["values"]
+    return _nullable((_last(*each, most, type) for each in multisets.each()), object)
+
+
+def _last(texts: Array, weights: Longs, most: int, type: Type) -> str | None:
+    if not len(texts):
+        return None
+    last = np.repeat(texts[-most:], weights[-most:])[-most:].tolist()
+    return f"[{', '.join(json_texts(_parsed([value_at(text) for text in last], type), type))}]"
+
+
+def _parsed(texts: list[str], type: Type) -> Array:
+    """Values as the results table has them, from their texts."""
+    if type.name == "long":
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    if type == BOOLEAN:
+        return np.array([text == "true" for text in texts], dtype=bool)
+    if type in (DATE, TIMESTAMP):
+        unit = "D" if type == DATE else "us"
+        return np.array(texts, dtype=f"datetime64[{unit}]").astype(np.int64)
+    return np.array([*texts, None], dtype=object)[:-1]
+
+
+def lower_joined(states: States, output: Output) -> Lowered:
+    """``string_agg``: the texts in their order, each behind the separator except for the first. ``parameter``: the
+    characters of the separator."""
+    assert output.parameter is not None
+    length = int(output.parameter)
+    multisets: Multisets = states["values"]
+    return _nullable((_joined(*each, length) for each in multisets.each()), object)
+
+
+def _joined(texts: Array, weights: Longs, length: int) -> str | None:
+    if not len(texts):
+        return None
+    times = [1] * len(texts) if texts[0].startswith(DISTINCT) else weights.tolist()
+    return "".join(value_at(text) * count for text, count in zip(texts, times, strict=True))[length:]

@@ -1,0 +1,88 @@
+"""Durations between events, and values in the order of events: their definitions in plain Python, and in Spark.
+
+An event is one text or number (:mod:`optimizer.workload.ordered`): its place in the order, then its value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from optimizer.workload.ordered import KEY_DIGITS, TIME_DIGITS
+from optimizer.workload.values import BOOLEAN, Output, Type
+from spark_jobs.audit.unshared.values import EPOCH
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def value_from(text: str) -> int:
+    """The position, from 0 on, of the separator and the value in a text."""
+    return {"k": 1 + KEY_DIGITS + TIME_DIGITS, "d": 1}.get(text[:1], TIME_DIGITS)
+
+
+# ------------------------------------------------------------------------------------------- durations
+def time_while(values: Sequence[int]) -> float:
+    """The seconds from each event whose condition holds to the next; of events of one moment the greatest counts."""
+    states = {value // 2: value % 2 for value in sorted(values)}
+    return sum(later - moment for moment, later in pairwise(states) if states[moment]) / 10**6
+
+
+def longest_gap(values: Sequence[datetime]) -> float | None:
+    """The most seconds from an event to the next; null of one event."""
+    gaps = [(later - moment) // MICROSECOND for moment, later in pairwise(sorted(values))]
+    return max(gaps) / 10**6 if gaps else None
+
+
+def define_mean_gap(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The mean seconds from an event to the next, with the span of all."""
+    if len(values) < 2:
+        return {"": None, "span": 0, "count": len(values)}
+    span = (max(values) - min(values)) // MICROSECOND
+    return {"": span / (10**6 * (len(values) - 1)), "span": span, "count": len(values)}
+
+
+def agrees_mean_gap(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    """Return whether a mean is the quotient of the span, rounded once."""
+    if evidence["count"] < 2:
+        return value is None
+    return bool(value == int(evidence["span"]) / (10**6 * (evidence["count"] - 1)))
+
+
+def mean_gap_slack(output: Output, evidence: Mapping[str, Any]) -> float:
+    """Largest error of the quotient as Spark computes it."""
+    return 1e-15 * abs(evidence[""] or 0.0)
+
+
+# -------------------------------------------------------------------------------- values in their order
+def define_last(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The last values in the order, as JSON."""
+    assert output.parameter is not None and output.by_type is not None
+    last = sorted(values)[-int(output.parameter) :]
+    items = [_in_json(text[value_from(text) :], output.by_type) for text in last]
+    return {"": f"[{', '.join(items)}]" if items else None}
+
+
+def _in_json(text: str, type: Type) -> str:
+    if type.name == "long" or type == BOOLEAN:
+        return text
+    if type.name == "timestamp":
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC) - EPOCH
+        text = (EPOCH + moment).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return json.dumps(text, ensure_ascii=False)
+
+
+def define_joined(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The texts in their order, with the separator between them."""
+    assert output.parameter is not None
+    listed = sorted({text for text in values if text[:1] == "d"} or values)
+    texts = [text[value_from(text) + int(output.parameter) :] for text in listed]
+    separators = {text[value_from(text) : value_from(text) + int(output.parameter)] for text in values}
+    return {"": max(separators, default="").join(texts) if texts else None}
+
+
+SECONDS = Decimal("0.000001")
+"""In a microsecond."""
