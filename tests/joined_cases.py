@@ -352,6 +352,24 @@ def with_matches(joined: JoinedCase) -> JoinedCase:
     return replace(joined, rows=rows, spans=spans)
 
 
+def without_rows(joined: JoinedCase, dimension: Dimension, stays: Sequence[bool]) -> JoinedCase:
+    """The case with the rows of a dimension that stay, given as flags of them; where a row without an end of its own is
+    followed by another one now, or by none, its span ends otherwise."""
+    table = joined.rows[dimension.name].filter(pa.array(stays, pa.bool_()))
+    spans = [span for span, is_here in zip(joined.spans[dimension.name], stays, strict=False) if is_here]
+    if dimension.valid_from is not None and dimension.valid_to is None:
+        keys = list(zip(*(table[name].to_pylist() for name in dimension.key), strict=True))
+        begins: dict[tuple[Any, ...], list[int]] = {}
+        for key, (begin, _) in zip(keys, spans, strict=True):
+            begins.setdefault(key, []).extend([] if begin is None else [begin])
+        spans = [
+            (begin, min((each for each in begins[key] if begin is None or each > begin), default=None))
+            for key, (begin, _) in zip(keys, spans, strict=True)
+        ]
+    rows = {**joined.rows, dimension.name: table}
+    return replace(joined, rows=rows, spans={**joined.spans, dimension.name: spans})
+
+
 # ---------------------------------------------------------------------------------------------- the join
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -41,6 +41,7 @@ from tests.joined_cases import (
     joined_events,
     with_matches,
     with_stored_dimensions,
+    without_rows,
     write_rows,
 )
 from tests.sizes import examples
@@ -77,19 +78,17 @@ def answers(house: Warehouse) -> dict[Answer, tuple[str, str]]:
 
 def changed_rows(joined: JoinedCase, chance: random.Random) -> JoinedCase:
     """The case with other rows of its dimensions: some are gone, or have another value of some column."""
-    rows, spans = dict(joined.rows), dict(joined.spans)
     for dimension in joined.case.stream.dimensions:
-        table = rows[dimension.name]
-        stays = [chance.random() < 0.8 for _ in range(len(table))]
-        spans[dimension.name] = [span for span, is_here in zip(spans[dimension.name], stays, strict=False) if is_here]
-        table = table.filter(pa.array(stays, pa.bool_()))
+        stays = [chance.random() < 0.8 for _ in range(len(joined.rows[dimension.name]))]
+        joined = without_rows(joined, dimension, stays)
+        table = joined.rows[dimension.name]
         for column in chance.sample([name for name, _ in SCHEMA], chance.randint(1, len(SCHEMA))):
             pool, values = [*POOLS[column], None], table[column].to_pylist()
             values = [chance.choice(pool) if chance.random() < 0.7 else value for value in values]
             place = table.column_names.index(column)
             table = table.set_column(place, column, pa.array(values, table.schema.field(column).type))
-        rows[dimension.name] = table
-    return replace(joined, rows=rows, spans=spans)
+        joined = replace(joined, rows={**joined.rows, dimension.name: table})
+    return joined
 
 
 def write_dimensions(joined: JoinedCase) -> None:
