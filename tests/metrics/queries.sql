@@ -293,6 +293,12 @@ FROM purchases WINDOW RANGE '30 days' SLIDE '1 day' ON ts GROUP BY product_id;
 -- what: how often each kind of card was used, the most used first
 SELECT user_id, top_k(card_type, 20) AS cards FROM purchases WINDOW RANGE '30 days' SLIDE '1 day' ON ts GROUP BY user_id;
 
+-- name: chronon_last_refunds
+-- source: Chronon | GroupBy, time based aggregations (LAST_K)
+-- what: the last two refunds of a user
+SELECT user_id, last_k(CAST(price AS decimal(18, 2)), 2) AS refunds FROM purchases
+WINDOW RANGE '30 days' SLIDE '1 day' ON ts WHERE refunded GROUP BY user_id;
+
 -- -------------------------------------------------------------------------------------- MetricFlow
 -- name: metricflow_revenue
 -- source: dbt MetricFlow | best practices, refactor a mart

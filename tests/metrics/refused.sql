@@ -55,14 +55,6 @@ SELECT sum(amount) AS order_total_l1m FROM orders WINDOW RANGE '1 month' SLIDE '
 SELECT count(*) / (SELECT count(*) FROM actions) AS conversion FROM actions PATTERN SEQ(visit, buy) ON kind
 PARTITION BY user_id WINDOW RANGE '7 days' SLIDE '1 day' ON action_time;
 
--- name: chronon_last_refunds
--- source: Chronon | GroupBy, time based aggregations (LAST_K)
--- what: the last two refunds of a user
--- code: HDL-104
--- reason: a list of the last values; last(x) is the last of them
-SELECT user_id, last_k(price, 2) AS refunds FROM purchases
-WINDOW RANGE '30 days' SLIDE '1 day' ON ts WHERE refunded GROUP BY user_id;
-
 -- name: clickhouse_retention
 -- source: ClickHouse | parametric aggregate functions, retention
 -- what: of the users of one day, the share that comes back on the next
