@@ -285,6 +285,12 @@ CODES_OF_QUERIES = (
         "The windows of a query do not end at the same instants.",
         "Take lengths that are a whole number of slides apart, as the hint shows.",
     ),
+    Code(
+        "HDL-246",
+        "A name of a column of the answers has spaces, and is written with underscores.",
+        "Write the name of the hint, or leave it.",
+        severity="warning",
+    ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),
     Code("HDL-302", "The query has too many words.", "Split it."),

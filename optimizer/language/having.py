@@ -16,7 +16,7 @@ from optimizer.language.nodes import is_constant, refuse, without_parentheses
 from optimizer.language.refusals import NULL, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.select_list import Selection, group_value, grouped_value
-from optimizer.language.words import BINARY, FLIPPED, did_you_mean, resolve_name
+from optimizer.language.words import BINARY, FLIPPED, did_you_mean, resolve_name, without_spaces
 from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import BOOLEAN, Call, Column, Condition, Literal, Order, Output, Top
 
@@ -146,7 +146,7 @@ class _ThresholdReader:
     def _single(self, subject: exp.Expr) -> Output | None:
         """The output of a name or a single aggregate; None for other expressions and group columns."""
         if type(subject) is exp.Column:
-            name = resolve_name(subject.name, self._outputs) if not subject.args.get("table") else None
+            name = resolve_name(without_spaces(subject.name), self._outputs) if not subject.args.get("table") else None
             return self._outputs[name] if name is not None else None
         if not is_aggregate(subject, self.scope.text):
             return None
@@ -177,10 +177,10 @@ class _ThresholdReader:
         is_qualified = bool(node.args.get("table"))
         if not is_qualified and node.name.lower() in self.selection.refused:
             raise self.selection.refused[node.name.lower()]
-        name = resolve_name(node.name, outputs) if not is_qualified else None
+        name = resolve_name(without_spaces(node.name), outputs) if not is_qualified else None
         if name is not None:
             return outputs[name]
-        name = resolve_name(node.name, groups) if not is_qualified else None
+        name = resolve_name(without_spaces(node.name), groups) if not is_qualified else None
         column = groups[name] if name else None
         if column is None and is_qualified:
             column = self.scope.column(node)[0]

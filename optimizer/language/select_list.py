@@ -10,10 +10,10 @@ from sqlglot import exp
 from optimizer.language.aggregate_calls import AggregateCall, AggregateReader
 from optimizer.language.derived import DerivedCall, DerivedReader, holds_aggregate, is_aggregate, of_group
 from optimizer.language.grouping import Grouping, answer_name
-from optimizer.language.nodes import is_name, refuse, without_parentheses
+from optimizer.language.nodes import is_name, place_of, refuse, without_parentheses
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
-from optimizer.language.words import RESERVED, resolve_name, written_name
+from optimizer.language.words import RESERVED, resolve_name, without_spaces, written_name
 from optimizer.workload.attributes import shown_column
 from optimizer.workload.values import ANY_WINDOW, Column, Output
 
@@ -104,7 +104,7 @@ class _SelectListReader:
     def read(self, item: exp.Expr) -> None:
         node, alias, column = item, "", None
         if type(item) is exp.Alias:
-            node, alias = item.this, item.alias
+            node, alias = item.this, without_spaces(item.alias)
         computed = None if self._names_output(node) else self.grouping.name_of(node, self.scope)
         if is_name(node) or computed is not None:
             column = self._group_column(node, computed)
@@ -122,6 +122,10 @@ class _SelectListReader:
             message = f"{shown_text(alias)} cannot name a column of the answers"
             refuse("HDL-208", message, "letters, digits and underscores, not starting with a digit", item)
         self.take(name, item, column)
+        if alias and alias != item.alias:
+            message = f"the column of the answers is named {alias}, not {shown_text(item.alias)}"
+            hint = f"write AS {alias}: columns of tables and of other engines are named without spaces"
+            self.aggregates.findings.warnings.append(Refused("HDL-246", message, hint, place_of(item)))
 
     def _value(self, node: exp.Expr, alias: str) -> AggregateCall | DerivedCall:
         inner = without_parentheses(node)
@@ -145,7 +149,7 @@ class _SelectListReader:
         if self.scope.has(node.name):
             return None
         outputs = {output.name: output for output in self.outputs}
-        name = resolve_name(node.name, outputs)
+        name = resolve_name(without_spaces(node.name), outputs)
         return outputs[name] if name is not None else self.refused.get(node.name.lower())
 
     def _grouped(self, node: exp.Expr) -> Output | None:

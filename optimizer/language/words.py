@@ -329,6 +329,12 @@ def written_name(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
 
 
+def without_spaces(name: str) -> str:
+    """A name of several words as columns of answers have it: ``total sales`` as ``total_sales``."""
+    words = name.split(" ")
+    return "_".join(words) if all(words) and "_".join(words).isidentifier() else name
+
+
 def resolve_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that is meant, as Spark resolves: case does not matter unless two names differ by it."""
     known = list(known)

@@ -316,6 +316,17 @@ def test_distinct_texts_have_no_place() -> None:
     assert output_of("max(DISTINCT price)").function == "max"
 
 
+def test_names_of_several_words_have_underscores() -> None:
+    text = "SELECT symbol AS `the symbol`, sum(qty) AS `total sales`, `total sales` / count(*) AS mean FROM trades "
+    result = parse(
+        f"{text}{WINDOW} GROUP BY symbol HAVING `total sales` > 5 ORDER BY `Total Sales` DESC LIMIT 3", STREAMS
+    )
+    (query,) = result.queries
+    assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-246", "HDL-246"]
+    assert (query.select, [output.name for output in query.outputs]) == (("the_symbol",), ["total_sales", "mean"])
+    assert query.having and query.top is not None
+
+
 def test_a_time_less_a_time_is_seconds_and_a_date_less_a_date_days() -> None:
     seconds, days = output_of("max(ts) - min(ts)"), output_of("sum(date '2026-01-02' - day)")
     assert seconds.type == DOUBLE and isinstance(seconds.expression, Call) and seconds.expression.function == "/"
@@ -725,7 +736,10 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
             "read",
         ),
         ("SELECT count(*), count(*) ^AS count FROM trades {w}", "HDL-208", "AS"),
-        ("SELECT ^count(*) AS `a b` FROM trades {w}", "HDL-208", "letters"),
+        ("SELECT ^count(*) AS `a-b` FROM trades {w}", "HDL-208", "letters"),
+        ("SELECT ^count(*) AS `1 b` FROM trades {w}", "HDL-208", "letters"),
+        ("SELECT ^count(*) AS `a  b` FROM trades {w}", "HDL-208", "letters"),
+        ("SELECT count(*) AS a_b, ^count(*) AS `a b` FROM trades {w}", "HDL-208", "AS"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^price", "HDL-206", "double"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^ts", "HDL-206", "RANGE"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^price * 2", "HDL-206", "CAST"),
