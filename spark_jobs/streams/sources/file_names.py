@@ -6,11 +6,12 @@ warning (HDL-414). Nothing else decides about names: folders of this machine, st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from optimizer.errors.diagnostics import Diagnostic, count
 from optimizer.workload.values import Stream
+from spark_jobs.store.warehouse.schemas import MARKER
 from spark_jobs.streams.sources.compression import CODECS, without_codecs
 
 TEMPORARY = (
@@ -45,6 +46,12 @@ def is_temporary(name: str) -> bool:
 def is_no_data(name: str) -> bool:
     """Return whether a file is skipped without a warning, by its name only."""
     return is_hidden(name) or name.lower().endswith((*TEMPORARY, *NO_DATA))
+
+
+def is_warehouse(names: Collection[str]) -> bool:
+    """Return whether a folder with entries of these names is a warehouse of Heddle, which holds answers and no events
+    of a stream around it."""
+    return MARKER in names and "publish_log" in names
 
 
 def is_data(name: str, endings: tuple[str, ...], pattern: str | None = None) -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import ObjectVersion, Place, Stored, check_bucket
+from spark_jobs.store.warehouse.schemas import MARKER
 from spark_jobs.streams.sources.compression import without_codecs
 from spark_jobs.streams.sources.file_names import (
     COMMIT_LOG,
@@ -28,6 +29,7 @@ from spark_jobs.streams.sources.file_names import (
     is_data,
     is_hidden,
     is_no_data,
+    is_warehouse,
     of_table,
     unread_files,
     unread_links,
@@ -158,7 +160,7 @@ def _stored_files(
     check_place(stream, root)
     # a listing is a request for a thousand files, and a file that bears the source's name another
     listed = root.listed(recursive=True) if wanted is None else _listed_in_store(root, wanted)
-    files = {tuple(file.name.split("/")): file for file in listed}
+    files = _without_warehouses({tuple(file.name.split("/")): file for file in listed})
     if wanted is not None and not files and root.contents() != ([], []):
         return [], ()
     if not files:
@@ -187,6 +189,22 @@ def _stored_files(
     if not names and wanted is None:
         raise _no_file(stream, endings, root, warnings)
     return [(root / files[chosen[name]].name, files[chosen[name]]) for name in names], warnings
+
+
+def _without_warehouses(files: dict[tuple[str, ...], Stored]) -> dict[tuple[str, ...], Stored]:
+    """The files of a store, by their names' parts, without those of warehouses below it."""
+    marked = [parts[:-1] for parts in files if len(parts) > 1 and parts[-1] == MARKER]
+    if not marked:
+        return files
+    children: dict[tuple[str, ...], set[str]] = {folder: set() for folder in marked}
+    for parts in files:
+        for at in range(1, len(parts)):
+            if parts[:at] in children:
+                children[parts[:at]].add(parts[at])
+    warehouses = {folder for folder, names in children.items() if is_warehouse(names)}
+    return {
+        parts: file for parts, file in files.items() if not any(parts[:at] in warehouses for at in range(1, len(parts)))
+    }
 
 
 def _listed_in_store(root: Place, wanted: Wanted) -> list[Stored]:
@@ -336,6 +354,9 @@ def _walked(root: str, wanted: Wanted | None = None) -> _Walked:
         with os.scandir(folder) as entries:
             children = list(entries)
         inner = [entry for entry in children if entry.is_dir(follow_symlinks=False)]
+        if folder != root and is_warehouse({entry.name for entry in children}):
+            is_flat = False
+            continue
         folders += [
             entry.path
             for entry in inner

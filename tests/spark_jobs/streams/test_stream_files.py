@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream
+from spark_jobs.store.storage import Stored
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import read_split
 from spark_jobs.streams.sources.files import files_of
+from spark_jobs.streams.sources.folders import _without_warehouses
 from spark_jobs.streams.sources.inspection import inspect
 from spark_jobs.streams.sources.ledger import ledger, opened
 from spark_jobs.streams.sources.splits import SourceFiles
@@ -168,6 +170,33 @@ def test_a_table_that_is_read_as_files_is_named(log: str, tmp_path: Path) -> Non
     (tmp_path / log).mkdir()
     (warning,) = files_of(stream_of("parquet", tmp_path)).warnings
     assert warning.code == "HDL-417" and warning.severity == "warning"
+
+
+def test_a_warehouse_below_a_source_is_no_part_of_it(tmp_path: Path) -> None:
+    """As in a project whose files lie beside its warehouse."""
+    write(tmp_path / "a.parquet", [1], "parquet")
+    write(tmp_path / "day" / "b.parquet", [2], "parquet")
+    Warehouse.open(tmp_path / "warehouse")
+    write(tmp_path / "warehouse" / "results" / "c.parquet", [3], "parquet")
+    files = files_of(stream_of("parquet", tmp_path))
+    assert read(stream_of("parquet", tmp_path), files) == Counter([1, 2]) and files.warnings == ()
+    # a folder that only has a file of that name is one like others
+    (tmp_path / "day" / "heddle.json").touch()
+    assert read(stream_of("parquet", tmp_path), files_of(stream_of("parquet", tmp_path))) == Counter([1, 2])
+
+
+def test_a_warehouse_in_a_store_is_no_part_of_the_source_above_it() -> None:
+    names = [
+        "a.csv",
+        "x/b.csv",
+        "x/house/heddle.json",
+        "x/house/publish_log/_delta_log/0.json",
+        "x/house/results/c.csv",
+    ]
+    names += ["y/heddle.json", "y/d.csv"]
+    files = {tuple(name.split("/")): Stored(name, 1, 0) for name in names}
+    kept = ["/".join(parts) for parts in _without_warehouses(files)]
+    assert kept == ["a.csv", "x/b.csv", "y/heddle.json", "y/d.csv"]
 
 
 # ------------------------------------------------------------------------------------------ half-written
