@@ -932,6 +932,18 @@ def _gaps(mean: bool) -> Callable[[Output, list[Any]], Cell]:
     return cell
 
 
+def _rate(output: Output, values: list[Any]) -> Cell:
+    """Increase a second of a counter, which begins again at 0 where it falls."""
+    steps = sorted((int(text[:19]), Fraction(text[19:])) for text in values)
+    passed = Fraction(steps[-1][0] - steps[0][0], 10**6) if steps else 0
+    if not passed:
+        return Cell(None)
+    risen = Fraction(0)
+    for (_, before), (_, now) in itertools.pairwise(steps):
+        risen += now if now < before else now - before
+    return Cell(_float(risen / passed))
+
+
 def _last_of(output: Output, values: list[Any]) -> Cell:
     assert output.parameter is not None and output.by_type is not None
     last = [text[40:] if text[0] == "k" else text[19:] for text in values[-int(output.parameter) :]]
@@ -958,6 +970,7 @@ _ORDERED: dict[str, Callable[[Output, list[Any]], Cell]] = {
     "time_while": _time_while,
     "longest_gap": _gaps(False),
     "mean_gap": _gaps(True),
+    "rate": _rate,
     "last_k": _last_of,
     "string_agg": _joined,
     "listagg": _joined,

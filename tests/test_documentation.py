@@ -55,10 +55,16 @@ CALLS = {
     "value+entries": "{name}(x[, lgk])",
     "value+size": "{name}(x[, k])",
     "state": "{name}(c)",
+    "ordered": "{name}(x)",
     "ordered+k": "{name}(x, k [ORDER BY y])",
     "ordered+separator": "{name}(x[, ', '] [ORDER BY y])",
 }
-TAKES = {"state": "a condition", "ordered+k": "no double", "ordered+separator": "no double"}
+TAKES = {
+    "state": "a condition",
+    "ordered": "an integer or a decimal",
+    "ordered+k": "no double",
+    "ordered+separator": "no double",
+}
 """What aggregates take that keep something else."""
 SKETCHES = {(): "", ("registers",): "HyperLogLog", ("quantiles",): "spaced ranks", ("frequent",): "frequent items"}
 

@@ -286,6 +286,10 @@ def _in_time(draw: st.DrawFn, name: str, aggregate: Aggregate) -> Output:
         condition, _ = draw(_arguments("a condition"))
         argument = state_in_time(condition, "ts")
         return Output(name, aggregate.name, argument, LONG, aggregate.output_type(LONG))
+    if aggregate.signature == "ordered":
+        counter, type = draw(_arguments("a number").filter(lambda each: each[1] != DOUBLE))
+        argument = value_in_order(counter, type, "ts")
+        return Output(name, aggregate.name, argument, STRING, DOUBLE, None, type)
     kinds = _arguments("a column").filter(lambda each: each[1] != DOUBLE)
     value, type = draw(kinds if aggregate.name == "last_k" else st.one_of(_arguments("a text"), kinds))
     keys = st.tuples(_arguments("a column").filter(lambda each: is_ordered_by(each[1])), st.booleans())
@@ -308,7 +312,7 @@ def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorte
     aggregate = AGGREGATES[function]
     if aggregate.star and draw(st.booleans()):
         return Output(name, function, None, None, aggregate.output_type(None))
-    if aggregate.signature in ("state", "ordered+k", "ordered+separator"):
+    if aggregate.signature == "state" or aggregate.signature.startswith("ordered"):
         return draw(_in_time(name, aggregate))
     argument, type = draw(_arguments(aggregate.takes))
     by: tuple[Expression | None, Type | None] = (None, None)

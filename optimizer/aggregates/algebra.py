@@ -18,6 +18,7 @@ from optimizer.aggregates.durations import (
     lower_last,
     lower_longest_gap,
     lower_mean_gap,
+    lower_rate,
     lower_time_while,
 )
 from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
@@ -82,8 +83,8 @@ class Aggregate:
         has a ``default``;
       - ``value+time``: one expression; ``by`` is the stream's time column;
       - ``state``: a condition, kept as :func:`optimizer.workload.ordered.state_in_time`;
-      - ``ordered+k``, ``ordered+separator``: an expression of the type ``by_type``, kept in an order as
-        :func:`optimizer.workload.ordered.value_in_order`, and a number or the length of a text.
+      - ``ordered``, ``ordered+k``, ``ordered+separator``: an expression of the type ``by_type``, kept in an order as
+        :func:`optimizer.workload.ordered.value_in_order`, and nothing, a number or the length of a text.
     """
 
     name: str
@@ -407,6 +408,7 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
             klass="algebraic",
         ),
     ),
+    ("rate", _duration(("values",), lower_rate, "increase of a counter in a second", "a text", "ordered")),
     (
         "hll_sketch hll_sketch_agg",
         _sketch(hll_sketch, "HyperLogLog sketch, binary", "an integer or a text", "value+lgk", 12),

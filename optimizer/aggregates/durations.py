@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from optimizer.aggregates.exact_sums import decimal_texts
 from optimizer.aggregates.lowering import json_texts, unscaled
 from optimizer.aggregates.states import Array, Longs, Lowered, Multisets, States, average_type, sum_type
-from optimizer.workload.ordered import DISTINCT, value_at
+from optimizer.workload.ordered import DISTINCT, time_at, value_at
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, TIMESTAMP, Output, Type
 
 SECOND = 10**6
@@ -60,6 +61,25 @@ def lower_mean_gap(states: States, output: Output) -> Lowered:
     pairs = zip(spans.tolist(), np.where(valid, counts - 1, 1).tolist(), strict=True)
     # the quotient of Python's integers is rounded once
     return Lowered(np.array([span / (count * SECOND) for span, count in pairs], dtype=np.float64), valid)
+
+
+def lower_rate(states: States, output: Output) -> Lowered:
+    """``rate``: by how much a counter rises in a second, from the first event to the last; where it falls it began
+    again at 0. Null without two times. Of one time the values ascend."""
+    assert output.by_type is not None
+    scale = output.by_type.scale
+    multisets: Multisets = states["values"]
+    return _nullable((_rate(texts.tolist(), scale) for texts, _ in multisets.each()), np.float64)
+
+
+def _rate(texts: list[str], scale: int) -> float | None:
+    # a value that is there again does not rise
+    steps = sorted((time_at(text), unscaled(value_at(text), scale)) for text in texts)
+    passed = steps[-1][0] - steps[0][0] if steps else 0
+    if not passed:
+        return None
+    increase = sum(later - value if later >= value else later for (_, value), (_, later) in pairwise(steps))
+    return float(Fraction(increase * SECOND, passed * 10**scale))
 
 
 # ------------------------------------------------------------------------------------ distinct values

@@ -159,7 +159,7 @@ class AggregateReader:
     def _of_events(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
         scope, form, function, roles = self.scope, written.form, written.function, written.roles
         aggregate = AGGREGATES[form.function]
-        if aggregate.signature in ("state", "ordered+k", "ordered+separator"):
+        if aggregate.signature == "state" or aggregate.signature.startswith("ordered"):
             return self._in_time(written, alias, where)
         expressions = ExpressionReader(scope, scope.column)
         argument, argument_type = _argument(roles["x"], expressions)
@@ -207,6 +207,8 @@ class AggregateReader:
             if value is None or type_ is None or type_ == DOUBLE:
                 message = f"{written.function} takes {'no doubles' if type_ == DOUBLE else 'one expression'}"
                 refuse("HDL-203", message, "CAST them to decimals or texts" if type_ == DOUBLE else "", written.node)
+            if form.function == "rate" and not (type_.is_numeric):
+                refuse("HDL-203", f"rate needs a counter, an integer or a decimal, not {type_}", "", written.node)
             key = _key_of_order(roles["order"], reader, written) if "order" in roles else None
             columns, listed = [*columns_of(value)], type_
             argument, argument_type = value_in_order(value, type_, time, key, separator, "distinct" in roles), STRING

@@ -215,6 +215,7 @@ _ROLES = {
     "value+entries": ("x", "lgk"),
     "value+size": ("x", "k"),
     "state": ("condition",),
+    "ordered": ("x",),
     "ordered+k": ("x", "k"),
     "ordered+separator": ("x", "separator"),
 }
@@ -264,7 +265,7 @@ DISTINCT_FORMS = {
 }
 """The functions that take DISTINCT, and what then answers them."""
 
-ORDERED = {name for name, form in AGGREGATES.items() if form.signature.startswith("ordered")}
+ORDERED = {name for name, form in AGGREGATES.items() if form.signature.startswith("ordered+")}
 """The aggregates whose arguments end with ORDER BY."""
 
 WITHIN_GROUP = {"percentile_cont": "percentile", "percentile_disc": "percentile_disc", "mode": "mode"}

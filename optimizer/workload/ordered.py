@@ -1,7 +1,7 @@
 """Values in an order, as one number or text each: so any multiset of them, combined in any way, has the order again.
 
-``time_while`` keeps twice the microseconds of an event, one more where its condition holds. ``last_k`` and
-``string_agg`` keep a text: the place of the event in the order, in digits of one length, before the value.
+``time_while`` keeps twice the microseconds of an event, one more where its condition holds. ``last_k``, ``string_agg``
+and ``rate`` keep a text: the place of the event in the order, in digits of one length, before the value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _KEYED = "k"
 DISTINCT = "d"
 """The first character of texts that count once, without any place."""
 
-_TIMES_FROM, _KEYS_FROM = exact_literal(10**18), exact_literal(2 * 10**19)
+_TIMES_FROM, _KEYS_FROM = exact_literal(2 * 10**18), exact_literal(2 * 10**19)
+"""Added to times and keys, so that all have as many digits, also before 1970 and below 0."""
 
 
 def state_in_time(condition: Expression, time: str) -> Expression:
@@ -57,6 +58,11 @@ def value_at(text: str) -> str:
     if text.startswith(DISTINCT):
         return text[len(DISTINCT) :]
     return text[len(_KEYED) + KEY_DIGITS + TIME_DIGITS :] if text.startswith(_KEYED) else text[TIME_DIGITS:]
+
+
+def time_at(text: str) -> int:
+    """The time of a text of :func:`value_in_order` without a key, in microseconds since some moment."""
+    return int(text[:TIME_DIGITS])
 
 
 def is_ordered_by(type: Type) -> bool:

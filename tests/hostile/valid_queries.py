@@ -135,6 +135,7 @@ APPROXIMATE = (
 
 ORDERED = {
     "state": ("qty > 1", "symbol LIKE 'a%' AND ok", "ok"),
+    "ordered": ("qty", "fee", "volume + 1"),
     "ordered+k": ("symbol, 3", "qty, 1 ORDER BY ts DESC", "fee, 1000", "day, 2 ORDER BY ok"),
     "ordered+separator": ("symbol, ','", "symbol", "qty, '; ' ORDER BY qty DESC", "DISTINCT symbol, '|'"),
 }

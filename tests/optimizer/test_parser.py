@@ -302,7 +302,7 @@ def test_values_are_kept_with_their_place(
     call: str, key: tuple[Any, ...], tail: tuple[Expression, ...], parameter: int
 ) -> None:
     output = output_of(call)
-    place = as_text(Call("+", (exact_literal(10**18), TIME)))
+    place = as_text(Call("+", (exact_literal(2 * 10**18), TIME)))
     keys = (Literal("k", STRING), as_text(Call(key[0], (exact_literal(2 * 10**19), key[1])))) if key else ()
     assert output.argument == Call("concat", (*keys, place, *tail))
     assert output.parameter == parameter
@@ -1520,9 +1520,9 @@ WRONG = ("*", "qty", "symbol", "ok", "NULL", "DISTINCT symbol", "a.b", "nope", "
 ROLES = {"value": (), "value+time": (), "value+by": ("by",), "value+fraction": ("fraction",), "value+k": ("k",)}
 ROLES |= {"number+number": ("other",), "value+fractions": ("fractions",)}
 ROLES |= {"value+lgk": ("lgk",), "value+entries": ("lgk",), "value+size": ("size",)}
-ROLES |= {"state": (), "ordered+k": ("last",), "ordered+separator": ("separator",)}
+ROLES |= {"state": (), "ordered": (), "ordered+k": ("last",), "ordered+separator": ("separator",)}
 CALLS = {name: (aggregate.takes, ROLES[aggregate.signature]) for name, aggregate in AGGREGATES.items()}
-CALLS["time_while"] = ("a condition", ())
+CALLS |= {"time_while": ("a condition", ()), "rate": ("an integer", ())}
 CALLS |= {
     "approx_count_distinct": ("a column", ("error",)),
     "approx_percentile": ("a number", ("fraction", "accuracy")),

@@ -26,7 +26,7 @@ from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS, FAST, differences, kernel_answers
-from tests.workloads import Case, calendar_cases, cases, long_cases, sequence_cases, several_cases, spans_of
+from tests.workloads import Case, calendar_cases, cases, long_cases, outputs, sequence_cases, several_cases, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,24 @@ def test_kernels_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int
 @given(calendar_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4))
 def test_calendars_answer_as_the_oracle(case: Case, algorithm: str, pieces: int) -> None:
     """Windows of calendars and cumulative ones beside ordinary ones, however the span is cut."""
+    parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
+
+
+IN_TIME = ("rate", "last_k", "string_agg", "time_while", "longest_gap", "mean_gap", "sum_distinct", "avg_distinct")
+
+
+@settings(FAST, max_examples=examples(60))
+@given(cases(3, 40), st.data(), st.sampled_from(ALGORITHMS), st.integers(1, 3))
+def test_values_in_the_order_of_time_answer_as_the_oracle(
+    case: Case, data: st.DataObject, algorithm: str, pieces: int
+) -> None:
+    """Durations, counters, lists in an order, and distinct sums, however the span is cut."""
+    queries = tuple(
+        replace(query, outputs=tuple(data.draw(outputs(f"out_{at}", IN_TIME)) for at in range(3)), having=(), top=None)
+        for query in case.workload.queries
+    )
+    case = replace(case, workload=replace(case.workload, queries=queries))
     parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
     assert differences(case, pa.concat_tables(parts)) == []
 

@@ -37,7 +37,7 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.audit.unshared.audited import audit_of
-from spark_jobs.audit.unshared.ordered import SECONDS, value_from
+from spark_jobs.audit.unshared.ordered import SECONDS, TIME_DIGITS, value_from
 from spark_jobs.audit.unshared.scalars import CONSTANTS_FROM, SCALAR_COLUMNS
 from spark_jobs.audit.unshared.scalars import ddl_of as ddl_of
 from spark_jobs.audit.unshared.values import COMPARISONS, fraction_of, from_spark, spark_name
@@ -495,6 +495,37 @@ def _plain_mean_gap(grouped: GroupedFrame, output: Output) -> SparkColumn:
     return F.try_divide(span(grouped, output).cast("double"), 1e6 * (grouped.count(output) - 1))
 
 
+def rise(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColumn]:
+    """The increase of a counter, and the microseconds between its first and its last event."""
+    assert output.by_type is not None
+    # sums of decimals with digits behind the point would lose some of them
+    scale, wide = output.by_type.scale, "decimal(38,0)"
+    steps = F.array_sort(
+        F.transform(
+            grouped.sorted(output),
+            lambda text: F.struct(
+                F.substring(text, F.lit(1), F.lit(TIME_DIGITS)).cast("bigint").alias("at"),
+                _unscaled(_value_of(text), scale).cast(wide).alias("value"),
+            ),
+        )
+    )
+
+    def between(step: SparkColumn, later: SparkColumn) -> SparkColumn:
+        rises = later["value"] >= step["value"]
+        return F.when(rises, F.try_subtract(later["value"], step["value"])).otherwise(later["value"]).cast(wide)
+
+    total = F.aggregate(
+        F.zip_with(*_gaps(steps), between), F.lit(0).cast(wide), lambda all, value: F.try_add(all, value).cast(wide)
+    )
+    passed = F.get(steps, F.size(steps) - 1)["at"] - F.get(steps, F.lit(0))["at"]
+    return (_scaled(total, scale) if scale else total), F.coalesce(passed, F.lit(0))
+
+
+def _plain_rate(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    increase, passed = rise(grouped, output)
+    return F.try_divide(increase.cast("double") * 1e6, passed.cast("double"))
+
+
 def span(grouped: GroupedFrame, output: Output) -> SparkColumn:
     """Microseconds between the least and the greatest value."""
     value = grouped.argument(output)
@@ -541,6 +572,7 @@ ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "time while": _plain_time_while,
     "longest gap": _plain_longest_gap,
     "mean gap": _plain_mean_gap,
+    "rate": _plain_rate,
     "last": _plain_last,
     "joined": _plain_joined,
     **dict.fromkeys(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -55,6 +56,33 @@ def agrees_mean_gap(output: Output, value: Any, evidence: Mapping[str, Any]) -> 
 def mean_gap_slack(output: Output, evidence: Mapping[str, Any]) -> float:
     """Largest error of the quotient as Spark computes it."""
     return 1e-15 * abs(evidence[""] or 0.0)
+
+
+def define_rate(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The increase of a counter in a second, with the increase and the microseconds."""
+    steps = sorted((int(text[:TIME_DIGITS]), Decimal(text[TIME_DIGITS:])) for text in values)
+    with localcontext(prec=80):
+        rises = [now - before if now >= before else now for (_, before), (_, now) in pairwise(steps)]
+        increase = sum(rises, Decimal(0))
+    passed = steps[-1][0] - steps[0][0] if steps else 0
+    return {"": _quotient(increase, passed), "increase": increase, "passed": passed}
+
+
+def _quotient(increase: Decimal, passed: int) -> float | None:
+    return float(Fraction(increase) * 10**6 / passed) if passed else None
+
+
+def agrees_rate(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    """Return whether a rate is the quotient of increase and time, rounded once; of an increase beyond 38 digits Spark
+    knows nothing."""
+    if evidence["passed"] and evidence["increase"] is None:
+        return value is not None
+    return bool(value == _quotient(Decimal(evidence["increase"] or 0), int(evidence["passed"] or 0)))
+
+
+def rate_slack(output: Output, evidence: Mapping[str, Any]) -> float:
+    """Largest error of the quotient as Spark computes it."""
+    return 1e-14 * abs(evidence[""] or 0.0)
 
 
 # -------------------------------------------------------------------------------- values in their order

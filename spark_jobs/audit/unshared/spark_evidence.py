@@ -20,6 +20,7 @@ from spark_jobs.audit.unshared.columns import (
     logarithm,
     nearest,
     plain_distinct,
+    rise,
     span,
     spark_output,
     value_at_rank,
@@ -146,6 +147,11 @@ def _gap_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn
     return {"": spark_output(grouped, output), "span": span(grouped, output), "count": grouped.count(output)}
 
 
+def _rate_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    increase, passed = rise(grouped, output)
+    return {"": spark_output(grouped, output), "increase": increase, "passed": passed}
+
+
 def _least_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
     """The least distinct values."""
     assert output.parameter is not None
@@ -220,6 +226,7 @@ EVIDENCE: dict[str, Columns] = {
     "set": _least_columns,
     "distinct sum": _distinct_sum_columns,
     "mean gap": _gap_columns,
+    "rate": _rate_columns,
     "distinct sketch": _counted_columns,
     "quantile sketch": _ranked_columns,
 }

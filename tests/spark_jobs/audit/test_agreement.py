@@ -104,12 +104,15 @@ def in_order(function: str) -> list[Output]:
     keys = (None, (Column("volume"), LONG, False), (Column("due"), DATE, True), (Column("late"), BOOLEAN, True))
     outputs = []
     for (name, type), key in itertools.product(SCHEMA, keys):
-        if type == DOUBLE:
+        if type == DOUBLE or (function == "rate" and (key is not None or not type.is_numeric)):
             continue
-        separator, is_distinct = ("", False) if function == "last_k" else (", ", key is None and name != "volume")
+        separator, is_distinct = (
+            ("", False) if function in ("last_k", "rate") else (", ", key is None and name != "volume")
+        )
         argument = value_in_order(Column(name), type, "ts", key, separator, is_distinct)
-        parameter = Decimal(2)
-        outputs.append(Output(f"out_{len(outputs)}", function, argument, STRING, STRING, None, type, parameter))
+        result = AGGREGATES[function].output_type(STRING)
+        parameter = None if function == "rate" else Decimal(2)
+        outputs.append(Output(f"out_{len(outputs)}", function, argument, STRING, result, None, type, parameter))
     return outputs
 
 
