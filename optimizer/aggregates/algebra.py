@@ -398,17 +398,17 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     ),
     (
         "time_while",
-        _duration(("values",), lower_time_while, "seconds in which it holds, event by event", "an integer", "state"),
+        _duration(("values",), lower_time_while, "seconds for which it holds, by events", "an integer", "state"),
     ),
-    ("longest_gap", _duration(("values",), lower_longest_gap, "most seconds from an event to the next")),
+    ("longest_gap", _duration(("values",), lower_longest_gap, "longest time between consecutive events, in seconds")),
     (
         "mean_gap",
         replace(
-            _duration(("count", "min", "max"), lower_mean_gap, "mean seconds from an event to the next"),
+            _duration(("count", "min", "max"), lower_mean_gap, "mean time between consecutive events, in seconds"),
             klass="algebraic",
         ),
     ),
-    ("rate", _duration(("values",), lower_rate, "increase of a counter in a second", "a text", "ordered")),
+    ("rate", _duration(("values",), lower_rate, "increase of a counter per second", "a text", "ordered")),
     (
         "hll_sketch hll_sketch_agg",
         _sketch(hll_sketch, "HyperLogLog sketch, binary", "an integer or a text", "value+lgk", 12),

@@ -307,8 +307,11 @@ def _separator(node: exp.Expr | None, written: _Written) -> str:
     """The separator of texts. Raises Refused (HDL-203)."""
     if node is None:
         return ""
+    if type(node) is exp.Order:
+        hint = "leave ORDER BY out, or DISTINCT"
+        refuse("HDL-104", f"{written.function}(DISTINCT …) lists the values in their own order", hint, node.this)
     if type(node) is not exp.Literal or not node.is_string:
-        refuse("HDL-203", f"the separator of {written.function} is a text that stands in the query", "write ', '", node)
+        refuse("HDL-203", f"the separator of {written.function} has to be a text in quotes", "write ', '", node)
     return str(node.this)
 
 

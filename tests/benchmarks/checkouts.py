@@ -80,10 +80,12 @@ def serve(data: Path, events: int) -> None:
 
 def measure(roots: Sequence[Path], kind: str, queries: int, rounds: int, arguments: Sequence[str]) -> list[list[Spent]]:
     """What each checkout spent in each round."""
-    checkouts = [Checkout(root, arguments) for root in roots]
+    checkouts = list[Checkout]()
     try:
-        for checkout in checkouts:
-            checkout.run(kind, queries)
+        for root in roots:
+            # the first one makes the stream, if it is not there
+            checkouts.append(Checkout(root, arguments))
+            checkouts[-1].run(kind, queries)
         return [[checkout.run(kind, queries) for checkout in checkouts] for _ in range(rounds)]
     finally:
         for checkout in checkouts:
