@@ -307,9 +307,6 @@ def _separator(node: exp.Expr | None, written: _Written) -> str:
     """The separator of texts. Raises Refused (HDL-203)."""
     if node is None:
         return ""
-    if type(node) is exp.Order:
-        hint = "leave ORDER BY out, or DISTINCT"
-        refuse("HDL-104", f"{written.function}(DISTINCT …) lists the values in their own order", hint, node.this)
     if type(node) is not exp.Literal or not node.is_string:
         refuse("HDL-203", f"the separator of {written.function} has to be a text in quotes", "write ', '", node)
     return str(node.this)
@@ -395,6 +392,9 @@ def _written(node: exp.Expr, text: str) -> _Written:
     form = FORMS[function]
     if form.function in ORDERED:
         last = arguments[-1] if arguments else node
+        if type(last) is exp.Order and type(last.this) is exp.Distinct:
+            message = f"{function} with DISTINCT lists the values in their own order"
+            refuse("HDL-104", message, "leave ORDER BY out, or DISTINCT", node)
         if type(last) is exp.Order:
             return _of_order(node, function, [*arguments[:-1], last.this], last)
         return _of_order(node, function, arguments)

@@ -736,6 +736,7 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
             "read",
         ),
         ("SELECT count(*), count(*) ^AS count FROM trades {w}", "HDL-208", "AS"),
+        ("SELECT ^string_agg(DISTINCT symbol, ',' ORDER BY qty) FROM trades {w}", "HDL-104", "leave ORDER BY out"),
         ("SELECT ^count(*) AS `a-b` FROM trades {w}", "HDL-208", "letters"),
         ("SELECT ^count(*) AS `1 b` FROM trades {w}", "HDL-208", "letters"),
         ("SELECT ^count(*) AS `a  b` FROM trades {w}", "HDL-208", "letters"),
