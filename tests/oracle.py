@@ -14,6 +14,10 @@ Windows of rows: the rows ``[k*slide, k*slide + range)``, k >= 0, of all that ha
 numbered from 0 by time, then by all columns, in their order in the table; null is the least, NaN the greatest, -0.0
 less than 0.0. One is whole if it has ``range`` rows; its instant is the microsecond after the last of them.
 
+Sessions: the filtered events of a key, by time; one that is more than a gap behind the one before it begins a session.
+It ends a gap behind its last event, and its instant is a microsecond later. One that is longer than UP TO has a row
+with an error, which starts so far before its last event.
+
 Event sequences: a join of the filtered events with themselves, one a place of the pattern, in strictly ascending time;
 every sequence is then one row a place, and what is aggregated over the events of a type goes over the rows of its
 places. A window has an answer if a sequence lies in it.
@@ -130,7 +134,7 @@ class Row(tuple[Cell, ...]):
 
 Key = tuple[Any, ...]
 """(window start in microseconds, group values...). Of a historical window the start of its content, as of any; of a
-window of rows the number of its first row; of windows that are not all equally long their end."""
+window of rows the number of its first row; of windows that are not all equally long, and sessions, their end."""
 
 
 # -------------------------------------------------------------------------------------------- answers
@@ -230,6 +234,9 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
         if query.window.parts:
             expanded = _expanded_several(query.window, events, time)
+        if query.window.gap is not None:
+            per = [computed.get(name, quoted(name)) for name in query.window.per or ()]
+            expanded = _expanded_sessions(query.window.gap, per, time, condition)
     if query.sets:
         expanded = f'SELECT *, unnest([{", ".join(map(str, ids))}]) AS "its set" FROM ({expanded})'
     chosen = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
@@ -254,10 +261,15 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         ]
         first = len(query.outputs)
         answer_row = _kept(cells[:first], query.having, cells[first : first + len(query.having)])
+        start, instant = row[len(keys) - 2 : len(keys)]
+        if query.window.gap is not None and (last := instant - 1 - query.window.gap) - start > query.window.range:
+            start, answer_row = last - query.window.range, Row(cells[:first])
+            answer_row.failure = "must"
         if answer_row is not None:
             spanned = query.window.is_rows or not query.window.is_regular
-            start, instant = row[len(keys) - 2 : len(keys)]
             answer_row.span = (start, instant - query.window.ago) if spanned else None
+            if query.window.gap is not None:
+                answer_row.span = start, instant - 1
             answer_row.order = tuple(cells[first + len(query.having) :])
             answer_rows[row[: len(keys) - 2]] = answer_row
     return answer_rows if query.top is None else _first_of_each(query.top, answer_rows)
@@ -526,6 +538,24 @@ def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:
             )
             WINDOW whole AS (PARTITION BY {", ".join(['"the window"', *([per] if per else [])])})
             QUALIFY count(*) OVER whole = {width}
+        )
+    """
+
+
+def _expanded_sessions(gap: int, per: Sequence[str], time: str, condition: str) -> str:
+    """SQL of the events, each with its session."""
+    columns = "".join(f", {sql} AS k{at}" for at, sql in enumerate(per))
+    by = "".join(f"k{at}, " for at in range(len(per)))
+    return f"""
+        SELECT *, "its last" + {gap} AS "the window", "its last" + {gap} + 1 AS "its instant" FROM (
+            SELECT *, min({time}) OVER one AS "its start", max({time}) OVER one AS "its last" FROM (
+                SELECT *, sum("is first"::INT) OVER (PARTITION BY {by}TRUE ORDER BY {time}) AS "its number" FROM (
+                    SELECT *, coalesce({time} - lag({time}) OVER (PARTITION BY {by}TRUE ORDER BY {time}) > {gap}, TRUE)
+                        AS "is first"
+                    FROM (SELECT *{columns} FROM events WHERE {time} IS NOT NULL AND ({condition}))
+                )
+            )
+            WINDOW one AS (PARTITION BY {by}"its number")
         )
     """
 
@@ -1124,7 +1154,7 @@ def compare(query: ACQ, ours: pa.Table, expected: dict[Key, Row]) -> list[str]:
                 differences.append(f"{label}: from {_instant(start)} to {_instant(stop)}")
         elif stop != start + query.window.range:
             differences.append(f"{label}: ends at {_instant(stop)}")
-        if instants is not None and instants[index] != stop + query.window.ago:
+        if instants is not None and instants[index] != stop + (query.window.ago if query.window.gap is None else 1):
             differences.append(f"{label}: is said to be the answer of {_instant(instants[index])}")
         answers = values[len(groups) :]
         if key not in expected:

@@ -42,7 +42,7 @@ LONG_MODULES = {
 }
 
 KIND_TESTS = {
-    "optimizer/workload/values.py": 5,
+    "optimizer/workload/values.py": 4,
     "optimizer/synopses/synopsis.py": 3,
     "optimizer/language/reader.py": 1,
     "spark_jobs/audit/checks/sampling.py": 1,

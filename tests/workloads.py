@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES, Aggregate
@@ -679,6 +680,44 @@ def row_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> 
     if len(table) and draw(st.booleans()):
         again = draw(st.lists(st.integers(0, len(table) - 1), max_size=most_events // 2))
         table = pa.concat_tables([table, table.take(pa.array(again, pa.int64()))])
+    return Case(Workload(drawn_queries, (stream,)), table, begin, end)
+
+
+@st.composite
+def session_queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
+    """A query over sessions of its groups, of some of its group columns, or of the stream's filtered events."""
+    query = draw(queries(name, tick))
+    if draw(st.integers(0, 3)):
+        # most conditions leave few events and no sessions
+        query = replace(query, filter=None, having=())
+    names = [group for group, _ in query.group_by]
+    plain = [group for group in names if group not in dict(query.derived)]
+    per = draw(st.one_of(st.just(names), st.lists(st.sampled_from(plain), unique=True) if plain else st.just([])))
+    gap = draw(st.integers(1, 4)) * tick + draw(st.sampled_from((-1, 0, 0, 1)))
+    longest = max(gap, draw(st.sampled_from((0, 2, 5, 12, 100))) * tick)
+    return replace(query, window=Window.of_sessions(gap, longest, tuple(sorted(per))), top=None)
+
+
+@st.composite
+def session_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> Case:
+    """A test of sessions of several gaps, some longer than they may be: events about midnight, many a gap apart."""
+    tick = draw(st.sampled_from((SECOND, 900 * SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
+    begin = draw(st.sampled_from(_ANCHORS)) + draw(st.integers(-20, 20)) * tick + draw(st.sampled_from((-1, 0, 0, 1)))
+    end = begin + draw(st.integers(1, 40)) * tick + draw(st.sampled_from((0, 1)))
+    drawn_queries = tuple(
+        draw(session_queries(f"q{index}", tick)) for index in range(draw(st.integers(1, most_queries)))
+    )
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    first = begin - draw(st.sampled_from((0, 10, 120))) * tick
+    table = pa.concat_tables(draw(st.lists(events(first, end, tick, most_events // 2), min_size=1, max_size=3)))
+    # some come again, a gap later
+    gaps = [query.window.pause for query in drawn_queries]
+    for _ in range(draw(st.integers(1, 3)) if len(table) else 0):
+        rows = draw(st.lists(st.integers(0, len(table) - 1), min_size=1, max_size=most_events // 4))
+        again = table.take(pa.array(rows, pa.int64()))
+        after = [draw(st.sampled_from(gaps)) + draw(st.sampled_from((0, 0, 0, -1, 1))) for _ in rows]
+        moments = pc.add(again["ts"].cast(pa.int64()), pa.array(after, pa.int64())).cast(table["ts"].type)
+        table = pa.concat_tables([table, again.set_column(0, "ts", moments)])
     return Case(Workload(drawn_queries, (stream,)), table, begin, end)
 
 

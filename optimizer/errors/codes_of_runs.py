@@ -387,7 +387,7 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-607",
-        "Queries over windows of rows are not answered on demand.",
+        "Queries over windows of rows and sessions are not answered on demand.",
         "Read the published answers with `heddle read`.",
     ),
     Code("HDL-608", "The thresholds of a look-up cannot be used.", "Compare outputs of the query with constants."),
@@ -401,6 +401,12 @@ CODES_OF_RUNS = (
         "A window of one group of the query (of rows: a day, or a key) needs more memory at once than a task may take; "
         "it fails, the others go on.",
         "Give tasks more (`HEDDLE_TASK_MEMORY`), filter, or use an approximate aggregate.",
+    ),
+    Code(
+        "HDL-612",
+        "A session is longer than UP TO allows; its outputs are null, and its row says so.",
+        "Allow longer sessions, or filter out what never pauses (bots, sensors).",
+        "record",
     ),
     Code(
         "HDL-620",

@@ -10,7 +10,7 @@ from sqlglot.tokens import Token, TokenType
 from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused, shown_text
 from optimizer.language.words import OPERANDS, SOURCES
 from optimizer.workload.nested import Path, Step
-from optimizer.workload.window_kinds import ROWS, TIME, WindowKind
+from optimizer.workload.window_kinds import ROWS, SESSION, TIME, WindowKind
 
 ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
 
@@ -18,19 +18,21 @@ CUMULATIVE_WINDOW = "WINDOW CUMULATE '1 day' STEP '1 hour' ON <time column>"
 
 SEVERAL_WINDOWS = "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '1 day') SLIDE '15 minutes' ON <time column>"
 
+SESSION_WINDOW = "WINDOW SESSION GAP '30 minutes' UP TO '1 day' ON <time column>"
+
 TOGETHER = "\x00"
 """Between the names of windows after one OVER: no name that is written has this character."""
 
-_WRITTEN = {"ROWS": ROW_WINDOW, "CUMULATE": CUMULATIVE_WINDOW}
+_WRITTEN = {"ROWS": ROW_WINDOW, "CUMULATE": CUMULATIVE_WINDOW, "SESSION": SESSION_WINDOW}
 
 PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 
 
 @dataclass(frozen=True)
 class WindowWords:
-    """A window of the WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS or
-    CUMULATE; ``slide``: that of STEP too, and of a window without either its range; ``zone``: that of IN; ``name``: by
-    which aggregates name it; ``starting``: that of STARTING AT."""
+    """A window of the WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS,
+    CUMULATE or SESSION, whose range is UP TO; ``slide``: that of STEP and GAP too, and of a window without either its
+    range; ``zone``: that of IN; ``name``: by which aggregates name it; ``starting``: that of STARTING AT."""
 
     first_word: str
     range: Token
@@ -45,7 +47,7 @@ class WindowWords:
 
     @property
     def kind(self) -> WindowKind:
-        return ROWS if self.first_word == "ROWS" else TIME
+        return {"ROWS": ROWS, "SESSION": SESSION}.get(self.first_word, TIME)
 
     @property
     def rows(self) -> bool:
@@ -217,10 +219,12 @@ def _with_names_together(tokens: Sequence[Token]) -> list[Token]:
 def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int]:
     """The WINDOW clause that begins at a token, and the index of the token behind it."""
     words = ClauseReader(tokens, begin + 1, f"write {TIME_WINDOW}")
-    first_word = words.word("RANGE", "ROWS", "CUMULATE").text.upper()
+    first_word = words.word("RANGE", "ROWS", "CUMULATE", "SESSION").text.upper()
     rows = first_word == "ROWS"
     if first_word in _WRITTEN:
         words = ClauseReader(tokens, words.cursor, f"write {_WRITTEN[first_word]}")
+    if first_word == "SESSION":
+        return _session_words(words)
     kind, what = (TokenType.NUMBER, "a number of rows") if rows else (TokenType.STRING, "a quoted duration")
     slide = range = words.token(kind, what)
     bound, ago, per, zone = None, None, list[Token](), None
@@ -246,6 +250,21 @@ def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int
     on = words.path("ON names the time column")
     window = WindowWords(first_word, range, bound is not None, slide, ago, per, zone, on, None, starting)
     return window, words.cursor
+
+
+def _session_words(words: ClauseReader) -> tuple[WindowWords, int]:
+    """The rest of ``SESSION GAP '…' UP TO '…' [PARTITION BY columns] ON t``."""
+    words.word("GAP")
+    gap = words.token(TokenType.STRING, "a quoted duration")
+    words.word("UP")
+    words.word("TO")
+    longest, per = words.token(TokenType.STRING, "a quoted duration"), list[Token]()
+    if words.follows("PARTITION BY"):
+        words.word("PARTITION BY")
+        per += words.names("PARTITION BY names columns")
+    words.word("ON")
+    on = words.path("ON names the time column")
+    return WindowWords("SESSION", longest, False, gap, None, per, None, on), words.cursor
 
 
 def _starting(words: ClauseReader) -> Token | None:

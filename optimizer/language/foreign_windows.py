@@ -27,7 +27,7 @@ _SESSIONS = ("session", "session_window")
 _BOUNDS = {f"{function}_{bound}": function for function in ("tumble", "hop") for bound in ("start", "end")}
 """Flink's functions of a window's bounds, with the function of the window."""
 
-_LENGTHS = ("RANGE", "SLIDE", "MOST", "ENDING", "CUMULATE", "STEP")
+_LENGTHS = ("RANGE", "SLIDE", "MOST", "ENDING", "CUMULATE", "STEP", "GAP", "TO")
 """The words of the WINDOW clause that a length follows."""
 
 _COLUMNS = ("window", "window_start", "window_end")
@@ -266,7 +266,7 @@ def _malformed(call: _Call) -> Refused:
 
 
 def _session(call: _Call) -> Refused:
-    """The ends of sessions depend on the events, so no two queries would share an edge."""
+    """A session as a function says only its gap."""
     gap, last = "30 minutes", call.arguments[-1]
     identifiers = [token.text for argument in call.arguments[:-1] for token in argument if token.text.isidentifier()]
     time = identifiers[-1] if identifiers else "<time>"
@@ -274,9 +274,9 @@ def _session(call: _Call) -> Refused:
         gap = _interval(last, 0)[0].text
     elif len(last) == 1 and last[0].token_type == TokenType.STRING:
         gap = last[0].text
-    message = "session windows are not allowed: their ends depend on the events, so queries could share nothing"
-    hint = "count by windows as long as the gap; a session is a run of those that are answered: "
-    return Refused("HDL-121", message, hint + f"WINDOW RANGE '{gap[:64]}' ON {time[:64]}", call.at)
+    message = f"{call.name}(…) does not say how long a session may last: a run reads so far back"
+    hint = f"write behind the stream: WINDOW SESSION GAP '{gap[:64]}' UP TO '1 day' ON {time[:64]}"
+    return Refused("HDL-121", message, hint, call.at)
 
 
 # ---------------------------------------------------------------------------------- the columns of a window

@@ -79,7 +79,7 @@ def _read_top(tree: exp.Select, reader: _ThresholdReader) -> Top | None:
     if order is None:
         refuse("HDL-229", "LIMIT without ORDER BY: nobody knows which answers", f"ask for {TOP}", limit)
     if not reader.aggregates.kind.ranks_groups:
-        message = "ORDER BY … LIMIT is for windows of time, not for windows of rows or event sequences"
+        message = f"ORDER BY … LIMIT is for windows of time, not for {reader.aggregates.kind.words}"
         refuse("HDL-229", message, "take the first answers when you read them", order)
     if not reader.selection.group_columns:
         refuse("HDL-229", "each window has one answer: there is nothing to put in order", "add GROUP BY", order)

@@ -83,13 +83,18 @@ _CLAUSES = {
 }
 """Words that begin a clause wherever they occur outside parentheses, with the words at which the clause is broken."""
 
-_TWO = {"WINDOW": ("RANGE", "ROWS", "CUMULATE", "TUMBLE", "HOP"), "PATTERN": ("SEQ",), "WITH": ("(", "ERROR")}
+_TWO = {
+    "WINDOW": ("RANGE", "ROWS", "CUMULATE", "SESSION", "TUMBLE", "HOP"),
+    "PATTERN": ("SEQ",),
+    "WITH": ("(", "ERROR"),
+}
 """Words that begin a clause before some others."""
 
 _SIDES = {TokenType.INNER, TokenType.LEFT, TokenType.OUTER}
 """Words before JOIN."""
 
 _OF_WINDOWS = {"RANGE", "ROWS", "CUMULATE", "TUMBLE", "HOP", "SLIDE", "STEP", "AT", "MOST", "ENDING", "AGO", "IN"}
+_OF_WINDOWS |= {"SESSION", "GAP", "UP", "TO"}
 
 _UNITS = re.compile(r"(MICROSECOND|MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK|MONTH|QUARTER|YEAR)S?")
 

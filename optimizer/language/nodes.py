@@ -43,7 +43,24 @@ def function_name(node: exp.Expr, text: str) -> str | None:
     """The function's name as written: sqlglot maps many names to one node, the language does not."""
     if not isinstance(node, exp.Func) or "start" not in node.meta:
         return None
+    if "name" in node.meta:
+        return str(node.meta["name"])
     return text[node.meta["start"] : node.meta["end"] + 1].lower()
+
+
+def put_in_session_lengths(tree: exp.Select, text: str, time: str) -> None:
+    """Replace ``session_length()`` by ``max(t) - min(t)``, the seconds from a session's first event to its last."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        if function_name(call, text) != "session_length" or call.expressions:
+            continue
+        bounds = [exp.Anonymous(this=name, expressions=[exp.column(time)]) for name in ("max", "min")]
+        for bound in bounds:
+            bound.meta.update({**call.meta, "name": bound.name})
+        length: exp.Expr = exp.Sub(this=bounds[0], expression=bounds[1])
+        if call.parent is tree and call.arg_key == "expressions":
+            call.replace(exp.alias_(length, "session_length"))
+        else:
+            call.replace(exp.Paren(this=length))
 
 
 def only_argument(node: exp.Expr, *names: str) -> exp.Expr:

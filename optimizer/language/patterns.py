@@ -14,8 +14,8 @@ from optimizer.workload.values import DOUBLE, Pattern, Window
 
 def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group_columns: Collection[str]) -> Pattern:
     """The pattern, within the limits. ``window``: None if it was refused."""
-    if window is not None and window.kind.counts_rows:
-        message = "an event sequence lies in a window of time, not in a number of rows"
+    if window is not None and not window.kind.has_instants:
+        message = f"an event sequence lies in a window of time, not in {window.kind.words}"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
     if window is not None and (window.cumulative or window.calendar is not None or window.parts):
         message = "an event sequence lies in windows that are all equally long"

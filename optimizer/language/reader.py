@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+from sqlglot import exp
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.redaction import redacted
@@ -17,7 +19,7 @@ from optimizer.language.grouping import Grouping, read_grouping
 from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
 from optimizer.language.joins import check_joins, with_joins
-from optimizer.language.nodes import place_of
+from optimizer.language.nodes import place_of, put_in_session_lengths
 from optimizer.language.patterns import read_pattern
 from optimizer.language.quoting import quoted_names
 from optimizer.language.refusals import Findings, Refused
@@ -28,7 +30,7 @@ from optimizer.language.windows import read_named_windows, read_window
 from optimizer.language.words import Limits
 from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import ACQ, ANY_WINDOW, Stream, Window
-from optimizer.workload.window_kinds import SEQUENCE
+from optimizer.workload.window_kinds import SEQUENCE, WindowKind
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def read_query(
             # other errors would be about a text that nobody meant
             return None
     scope = with_joins(tree, scope, unreadable, streams)
+    if clauses.windows[0].kind.ends_with_pauses:
+        put_in_session_lengths(tree, text, scope.stream.time)
     drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
     kind, pattern, error, filter = clauses.windows[0].kind, None, None, None
@@ -75,14 +79,7 @@ def read_query(
     with findings.collecting():
         error = query_error(clauses.error) if clauses.error is not None else None
     # of a window that was refused nobody knows what it would take
-    if grouping.sets and not kind.reads_expressions:
-        hint = "ask for a window of time"
-        message = f"GROUP BY over {kind.words} takes one grouping set"
-        findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
-    if grouping.derived and (window or pattern) and not kind.reads_expressions:
-        hint = "group by columns of the stream, or ask for a window of time"
-        message = f"GROUP BY over {kind.words} takes columns: {next(iter(grouping.derived))}"
-        findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
+    findings.problems.extend(_unfit_groups(grouping, kind, window is not None or pattern is not None, tree))
     read_by = partial(AggregateReader, windows=named) if pattern is None else partial(SequenceReader, pattern=pattern)
     aggregates = read_by(scope, kind, error, findings)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
@@ -124,6 +121,19 @@ def read_query(
         findings.problems.append(Refused("HDL-242", message, "write its fields to plain columns", place_of(tree)))
         return None
     return query
+
+
+def _unfit_groups(grouping: Grouping, kind: WindowKind, is_known: bool, tree: exp.Select) -> Iterator[Refused]:
+    """Grouping sets and expressions in GROUP BY that windows of a kind do not take. ``is_known``: the window was
+    not refused."""
+    if grouping.sets and not kind.ranks_groups:
+        hint = "ask for a window of time"
+        message = f"GROUP BY over {kind.words} takes one grouping set"
+        yield Refused("HDL-206", message, hint, place_of(tree.args["group"]))
+    if grouping.derived and is_known and not kind.reads_expressions:
+        hint = "group by columns of the stream, or ask for a window of time"
+        message = f"GROUP BY over {kind.words} takes columns: {next(iter(grouping.derived))}"
+        yield Refused("HDL-206", message, hint, place_of(tree.args["group"]))
 
 
 def _windows(

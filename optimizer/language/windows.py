@@ -87,6 +87,8 @@ def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: 
     if resolve_name(words.on.text, [scope.stream.time]) is None:
         message = f"windows of {scope.stream.name} are on {scope.stream.time}, not {shown_text(words.on.text)}"
         raise Refused("HDL-205", message, f"write ON {scope.stream.time}", words.on.start)
+    if words.kind.ends_with_pauses:
+        return _sessions(words, scope, grouping, findings)
     if not words.rows and (words.zone is not None or _has_months(words)):
         return _warned(_of_calendar(words, scope, findings), words, findings)
     range = _length(words.first_word, words.range, words.rows, scope)
@@ -103,6 +105,17 @@ def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: 
     per = tuple(sorted({_counted_by(token, scope, grouping) for token in words.per})) if words.rows else None
     offset = 0 if words.rows else _offset(words.starting) % slide
     return _warned(Window(range, slide, ago, per, offset=offset), words, findings)
+
+
+def _sessions(words: WindowWords, scope: Scope, grouping: Grouping, findings: Findings) -> Window:
+    """Sessions of each group, or of each value of the columns of PARTITION BY."""
+    gap, longest = _duration("GAP", words.slide, scope.limits), _duration("UP TO", words.range, scope.limits)
+    if longest < gap:
+        message = f"UP TO ({duration_text(longest)}) is shorter than the gap ({duration_text(gap)})"
+        hint = "UP TO is the longest that a session may last: '1 day' is usual"
+        raise Refused("HDL-204", message, hint, words.range.start)
+    per = {_counted_by(token, scope, grouping) for token in words.per} or set(grouping.columns)
+    return Window.of_sessions(gap, longest, tuple(sorted(per)))
 
 
 def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits, findings: Findings) -> None:
@@ -345,6 +358,6 @@ def _rows(word: str, token: Token, scope: Scope) -> int:
 def _counted_by(token: Token, scope: Scope, grouping: Grouping) -> str:
     column = scope.column_of_token(token)
     if column not in grouping.columns and grouping.complete:
-        message = f"rows are counted for each {column}, which the query does not group by"
+        message = f"PARTITION BY names {column}, which the query does not group by"
         raise Refused("HDL-219", message, f"add GROUP BY {column}, or leave PARTITION BY out", token.start)
     return column

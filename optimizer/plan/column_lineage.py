@@ -103,7 +103,7 @@ def _of_output(output: Output) -> Iterator[Source]:
 def _of_answers(query: ACQ, stream: Stream) -> Iterator[Source]:
     """Yield what decides which events are aggregated together, and which answers exist."""
     yield stream.time, Dependency.WINDOW
-    yield from ((column, Dependency.WINDOW) for column in query.window.per or ())
+    yield from ((column, Dependency.WINDOW) for column in (query.window.per or ()) if query.kind.counts_rows)
     if stream.event_id is not None:
         yield stream.event_id, Dependency.FILTER
     yield from ((column, Dependency.FILTER) for column in columns_of(query.filter))

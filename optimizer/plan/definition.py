@@ -75,7 +75,7 @@ class ExecutionTree:
         if len({query.domain for query in self.queries}) > 1:
             raise ValueError(
                 f"tree {self.id} holds windows of time and of rows, or of rows that are counted differently, "
-                "or event sequences beside others"
+                "or event sequences or sessions with others"
             )
 
     @property
@@ -147,7 +147,7 @@ class ExecutionTree:
     @property
     def per(self) -> tuple[str, ...] | None:
         """Columns that count its rows (:class:`optimizer.workload.values.Window`); None for windows of time."""
-        return self.queries[0].window.per
+        return self.queries[0].window.per if self.kind.counts_rows else None
 
     @property
     def kind(self) -> WindowKind:

@@ -23,7 +23,7 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Progression
 from optimizer.workload.instants import DAY
 from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
-from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
+from optimizer.workload.window_kinds import SEQUENCE, SESSION, TIME, WindowKind
 
 
 def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -54,6 +54,11 @@ def _cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     if len(states) == 1 < len(wanted.states):
         return None
     return replace(wanted, predicates=predicates, states=states)
+
+
+def _runs_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
+    assert stored.gap is not None and wanted.gap is not None
+    return _cells_given(stored, wanted) if stored.gap <= wanted.gap else None
 
 
 def _numbered_cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -136,6 +141,7 @@ DERIVED_BY_KIND: dict[WindowKind, DerivedOfKind] = {
     TIME: DerivedOfKind(_cells_given, _number_of_cells, _cells_lacking),
     ROW_WINDOWS: DerivedOfKind(_numbered_cells_given, _number_of_cells, _cells_lacking),
     SEQUENCE: DerivedOfKind(_events_given, _number_of_types, _events_lacking),
+    SESSION: DerivedOfKind(_runs_given, _number_of_cells, _cells_lacking),
 }
 """Derivations from stored rows, by kind of window."""
 

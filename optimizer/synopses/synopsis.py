@@ -40,7 +40,7 @@ from optimizer.workload.values import (
     to_json,
 )
 from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
-from optimizer.workload.window_kinds import SEQUENCE, TIME, WindowKind
+from optimizer.workload.window_kinds import SEQUENCE, SESSION, TIME, WindowKind
 
 FORMAT = 2
 """Version of the stored state layout: part of every fingerprint."""
@@ -116,6 +116,10 @@ class Synopsis:
     in which the events of a sequence agree, one row has all events of a key and day.
 
     ``derived``: the group columns that are computed, as in :class:`optimizer.workload.values.ACQ`.
+
+    ``gap`` (microseconds): of sessions. The fragments of their rows are *runs*: events of a group and shard that are at
+    most a gap apart, from the first to behind the last, cut at the edges. Two runs of a group may overlap, as tasks see
+    some of its events each. Whatever runs of at most this gap are joined, their sessions are the same.
     """
 
     stream: str
@@ -128,6 +132,7 @@ class Synopsis:
     per: tuple[str, ...] | None = None
     sequenced: Sequenced | None = None
     derived: tuple[tuple[str, Expression], ...] = ()
+    gap: int | None = None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -135,6 +140,7 @@ class Synopsis:
         states = [_told(state) for state in self.states]
         content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
         content += [to_json(self.derived)] if self.derived else []
+        content += [["gap", self.gap]] if self.gap is not None else []
         expressions = [*self.predicates, *(value for _, value in self.derived)]
         expressions += [value for state in self.states for value in (state.argument, state.by)]
         edges = self.edges
@@ -153,6 +159,8 @@ class Synopsis:
         """Kind of the windows that it is kept for."""
         if self.sequenced is not None:
             return SEQUENCE
+        if self.gap is not None:
+            return SESSION
         return TIME if self.per is None else ROW_WINDOWS
 
     @property
@@ -338,6 +346,20 @@ def _of_sequences(
     return synopses
 
 
+def _of_sessions(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]], late: Collection[str]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis a filter and group-by, with the least gap of its queries."""
+    synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for members in families_of(queries).values():
+        gap = min(query.window.gap for query in members if query.window.gap is not None)
+        per = frozenset.intersection(*(frozenset(query.window.per or ()) for query in members))
+        synopsis = synopsis_of(stream, members)
+        bucket_by = tuple(name for name in synopsis.bucket_by if name in per)
+        synopses[replace(synopsis, bucket_by=bucket_by, per=None, gap=gap)] = members
+    return synopses
+
+
 class SynopsesOfKind(NamedTuple):
     """The synopses of one kind of window: ``made`` of the queries of a tree (:func:`synopses_of`), and what one was in
     a ``former`` version (:func:`former_of`)."""
@@ -350,6 +372,7 @@ SYNOPSES_BY_KIND: dict[WindowKind, SynopsesOfKind] = {
     TIME: SynopsesOfKind(_of_time, _former_states),
     ROW_WINDOWS: SynopsesOfKind(_of_rows, _former_states),
     SEQUENCE: SynopsesOfKind(_of_sequences, _former_events),
+    SESSION: SynopsesOfKind(_of_sessions, _former_states),
 }
 """Synopses of the queries of a tree, by kind of window."""
 

@@ -58,7 +58,7 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
             offsets = calendars.clock(window.calendar.zone).every_offset
             edges.update((step, (begin - offset) % step) for offset in offsets)
             continue
-        if window.cumulative:
+        if window.cumulative or window.gap is not None:
             edges.add((window.slide, window.offset % window.slide))
             continue
         edges.add((window.slide, (window.offset - window.ago) % window.slide))

@@ -111,9 +111,11 @@ def calendar_text(span: tuple[int, str]) -> str:
 
 
 def irregular_words(window: Window) -> tuple[str, str] | None:
-    """Range and slide, in words, of a window of a calendar or a cumulative one: ``1 month in Europe/Berlin``."""
+    """Range and slide, in words, of a window whose length is not that of all, or of sessions: ``1 month in Rome``."""
     if window.is_regular:
         return None
+    if window.gap is not None:
+        return f"session up to {duration_text(window.range)}", f"pause of {duration_text(window.gap)}"
     if window.parts:
         sizes = [_part_words(part) for part in window.parts]
         first = irregular_words(window.parts[0])

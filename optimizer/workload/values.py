@@ -18,53 +18,22 @@ from typing import Any
 
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.nested import LeafTypes, Nested
-from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
+from optimizer.workload.value_types import BINARY as BINARY
+from optimizer.workload.value_types import BOOLEAN as BOOLEAN
+from optimizer.workload.value_types import BYTE as BYTE
+from optimizer.workload.value_types import DATE as DATE
+from optimizer.workload.value_types import DOUBLE as DOUBLE
+from optimizer.workload.value_types import INT as INT
+from optimizer.workload.value_types import LONG as LONG
+from optimizer.workload.value_types import SHORT as SHORT
+from optimizer.workload.value_types import STRING as STRING
+from optimizer.workload.value_types import TIMESTAMP as TIMESTAMP
+from optimizer.workload.value_types import Type as Type
+from optimizer.workload.value_types import decimal as decimal
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
 
 SECOND = 1_000_000
 """Microseconds in a second."""
-
-
-# --------------------------------------------------------------------------------------------- types
-@dataclass(frozen=True)
-class Type:
-    """A column type: ``boolean``, ``long``, ``double``, ``string``, ``date``, ``timestamp`` or ``decimal``; of answers
-    alone ``binary``.
-
-    Narrow source types are widened on reading (``byte``, ``short``, ``int`` to ``long``, ``float`` to
-    ``double``): ``digits`` keeps how many decimal digits an integer can have, so that exact arithmetic can
-    be proven not to overflow; ``precision`` and ``scale`` belong to ``decimal`` alone.
-    """
-
-    name: str
-    digits: int = 0
-    precision: int = 0
-    scale: int = 0
-
-    @property
-    def is_exact(self) -> bool:
-        """Integers and decimals: sums are bit-exact."""
-        return self.name in ("long", "decimal")
-
-    @property
-    def is_numeric(self) -> bool:
-        return self.is_exact or self.name == "double"
-
-    def __str__(self) -> str:
-        if self.name == "decimal":
-            return f"decimal({self.precision},{self.scale})"
-        return {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name) if self.name == "long" else self.name
-
-
-BOOLEAN, DOUBLE, STRING = Type("boolean"), Type("double"), Type("string")
-DATE, TIMESTAMP, BINARY = Type("date"), Type("timestamp"), Type("binary")
-BYTE, SHORT, INT, LONG = Type("long", 3), Type("long", 5), Type("long", 10), Type("long", 19)
-
-
-def decimal(precision: int, scale: int) -> Type:
-    """``decimal(precision, scale)``, 1 <= precision <= 38, 0 <= scale <= precision."""
-    if not (1 <= precision <= 38 and 0 <= scale <= precision):
-        raise ValueError(f"decimal({precision},{scale}) is out of range")
-    return Type("decimal", 0, precision, scale)
 
 
 # --------------------------------------------------------------------------------------- expressions
@@ -123,6 +92,9 @@ def _later(default: Any) -> Any:
     return field(default=default, metadata={"optional": True})
 
 
+SESSION_CUT = 3600 * SECOND
+"""Stored rows of sessions are cut at multiples of it, so that a run reads only the events of the hours that changed."""
+
 CALENDAR_UNITS = {"day": 86_400 * SECOND, "month": 2_629_746 * SECOND}
 """Units of calendars, with how long they are on average (microseconds)."""
 
@@ -168,6 +140,10 @@ class Window:
     ``offset``: STARTING AT, microseconds below the slide (of cumulative windows, the range); that of a calendar is its
     own.
 
+    ``gap`` (microseconds): of sessions, SESSION GAP. Events of a key (``per``) that are at most so far apart are in
+    one session; ``range`` is its longest length, UP TO. It ends a gap after its last event, and has its answer a
+    microsecond later: an event at the very end belongs to it. The slide is how its stored rows are cut.
+
     ``parts``: several windows whose answers at one instant are one row (``agg OVER name``), distinct and ordered by
     content. The window itself then is their hull: from the earliest start of a part to the instant, at the instants
     that all parts have.
@@ -183,6 +159,7 @@ class Window:
     calendar: Calendar | None = _later(None)
     parts: tuple[Window, ...] = _later(())
     offset: int = _later(0)
+    gap: int | None = _later(None)
 
     def __post_init__(self) -> None:
         if self.parts:
@@ -190,8 +167,10 @@ class Window:
             return
         if self.range <= 0 or self.slide <= 0:
             raise ValueError("range and slide must be positive")
-        if self.is_rows and (self.ago or self.at_most is not None or not self.is_regular):
-            raise ValueError("windows of rows have no `ago`, no refresh bound, no calendar, and are not cumulative")
+        if not self.kind.has_instants and (self.ago or self.at_most is not None or self.cumulative or self.calendar):
+            raise ValueError("windows of rows and sessions have no `ago`, bound or calendar, and are not cumulative")
+        if self.gap is not None and self.gap <= 0:
+            raise ValueError("a gap is a span of time")
         most = self.range if self.cumulative else self.slide
         if not 0 <= self.offset < most or (self.offset and (self.calendar or self.at_most)):
             raise ValueError("an offset is of windows without a calendar or bound, and less than their distance")
@@ -204,10 +183,8 @@ class Window:
 
     def _check_parts(self) -> None:
         first = self.parts[0]
-        if (
-            any(part.parts or part.kind.counts_rows or part.at is not None for part in self.parts)
-            or len(self.parts) < 2
-        ):
+        is_plain = (not part.parts and part.kind.has_instants and part.at is None for part in self.parts)
+        if len(self.parts) < 2 or not all(is_plain):
             raise ValueError("the parts of a window are two or more plain windows of time")
         if any((part.slide, part.at_most) != (first.slide, first.at_most) for part in self.parts):
             raise ValueError("the parts of a window have one slide")
@@ -235,12 +212,17 @@ class Window:
         size = calendar.range[0] * CALENDAR_UNITS[calendar.range[1]]
         return cls(size, step, cumulative=cumulative, calendar=calendar)
 
+    @classmethod
+    def of_sessions(cls, gap: int, longest: int, per: tuple[str, ...]) -> Window:
+        """Sessions of the events of each key, with their gap and their longest length (microseconds)."""
+        return cls(longest, SESSION_CUT, per=per, gap=gap)
+
     @property
     def is_regular(self) -> bool:
         """Its windows are equally long and start on the multiples of the slide: they are neither cumulative, of a
-        calendar, shifted, nor several.
+        calendar, shifted, several, nor sessions.
         """
-        return not self.cumulative and self.calendar is None and not self.parts and not self.offset
+        return not (self.cumulative or self.calendar is not None or self.parts or self.offset or self.gap is not None)
 
     @property
     def phase(self) -> int:
@@ -255,18 +237,33 @@ class Window:
     @property
     def is_rows(self) -> bool:
         """A tuple-based window (ROWS): its range and slide are numbers of rows."""
-        return self.per is not None
+        return self.per is not None and self.gap is None
 
     @property
     def kind(self) -> WindowKind:
         """Kind of its range and slide. Windows of event sequences are of time."""
+        if self.gap is not None:
+            return SESSION
         return ROWS if self.is_rows else TIME
+
+    @property
+    def pause(self) -> int:
+        """Time that passes from the last event of a window that it decides the end of, to that end."""
+        return self.gap or 0
+
+    @property
+    def end_before(self) -> int:
+        """Time (microseconds) from the end of a window to the instant that it has its answer at."""
+        return self.ago if self.gap is None else 1
 
     @property
     def reach(self) -> int:
         """Distance back from its instant to the start of a window; for a calendar, the longest."""
         if self.parts:
             return max(part.reach for part in self.parts)
+        if self.gap is not None:
+            # that nothing precedes the longest session shows a gap before it
+            return self.range + 2 * self.gap + 1
         return self.range + self.ago if self.calendar is None else self.calendar.longest
 
     @property
@@ -454,8 +451,10 @@ class ACQ:
 
     @property
     def domain(self) -> tuple[object, ...]:
-        """Queries share fragments only with those of their own domain: of time, of rows counted alike, or of event
-        sequences by the same columns."""
+        """Queries share fragments only with those of their own domain: of time, of rows counted alike, of sessions, or
+        of event sequences by the same columns."""
+        if self.kind.ends_with_pauses:
+            return (self.kind.name,)
         return (self.window.per, *((self.pattern.on, self.pattern.per) if self.pattern else ()))
 
     @property
@@ -502,7 +501,8 @@ class ACQ:
         """Source columns that the query reads, without the time column, sorted. Unless ``is_filtered``, without those
         that only its filter reads.
         """
-        names = source_columns(self.stored_group_by, self.derived) | set(self.window.per or ())
+        names = source_columns(self.stored_group_by, self.derived)
+        names |= set(self.window.per or ()) if self.kind.counts_rows else set()
         names |= set(columns_of(self.filter)) if is_filtered else set()
         names |= {self.sequence.on, *self.sequence.per} if self.kind.matches_patterns else set()
         for output in self.computed:

@@ -1,4 +1,4 @@
-"""Kinds of windows: of time, of rows, of event sequences.
+"""Kinds of windows: of time, of rows, of event sequences, of sessions.
 
 A query has one kind (:attr:`optimizer.workload.values.ACQ.kind`), so has a tree and a synopsis. Code reads
 properties of the kind and compares no kinds. Behaviour that differs is in tables by kind, each with an entry for
@@ -30,13 +30,14 @@ class WindowKind:
       window;
     - ``reads_every_column``: all columns of the stream decide an answer, as they order events of equal times;
     - ``has_fragments``: a partial row is of the time between two edges of windows, so that a run can answer any
-      piece of time from the rows of that piece. Else partial rows are of days;
+      piece of time from the rows of that piece. Else partial rows are of days, or of parts of them;
+    - ``ends_with_pauses``: a window ends where the events of its key pause for the length of a gap;
     - ``begins_at_midnight``: a partial row has a complete day, also if the first window begins within it;
     - ``shares_synopses``: queries of different filters and group-bys share a synopsis if that is cheaper, and pay
       for their own synopsis only;
     - ``is_predicted``: the cost model predicts the cost of a run of it;
     - ``reads_expressions``: GROUP BY takes expressions, and columns may be in nested ones; ``ranks_groups``:
-      ORDER BY … LIMIT keeps the first groups of a window.
+      ORDER BY … LIMIT keeps the first groups of a window, and GROUP BY takes several grouping sets.
     """
 
     name: str
@@ -52,6 +53,7 @@ class WindowKind:
     is_predicted: bool = False
     reads_expressions: bool = False
     ranks_groups: bool = False
+    ends_with_pauses: bool = False
 
 
 TIME = WindowKind(
@@ -74,3 +76,5 @@ ROWS = WindowKind(
 )
 
 SEQUENCE = WindowKind("sequence", "event sequences", matches_patterns=True, begins_at_midnight=True)
+
+SESSION = WindowKind("session", "sessions", has_instants=False, reads_expressions=True, ends_with_pauses=True)

@@ -188,7 +188,7 @@ def _compare(
         again = [each for each in chunk if each.units.query.name in joined]
         wrong = {_answer(each) for each in _differences(engine, staged, plan, prepared, again, result)}
         differences = [each for each in differences if each.query not in joined or _answer(each) in wrong]
-    ago = {query.name: query.window.ago for query in plans[0].workload.queries}
+    ago = {query.name: query.window.end_before for query in plans[0].workload.queries}
     for difference in differences:
         instant = difference.end + ago[difference.query]
         at = changed.get(difference.query, np.zeros(0, np.int64))
@@ -266,7 +266,7 @@ def _drawn(units: Units, spans: Sequence[tuple[int, int]], share: float, chance:
         inside |= (ends > low) & (ends <= high)
     numbers = np.flatnonzero(inside)
     chosen = systematic(np.full(len(numbers), min(share, 1.0)), chance.random())
-    return Drawn(units, tuple(int(numbers[at]) for at in chosen), None)
+    return Drawn(units, tuple(int(numbers[at]) for at in chosen), None, tuple(spans))
 
 
 def _chunks(sample: Sequence[Drawn], by_stream: Mapping[str, EventsHeld]) -> Iterator[list[Drawn]]:

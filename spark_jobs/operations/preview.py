@@ -202,7 +202,8 @@ def _interval(queries: Sequence[ACQ], newest: int, last: int | None) -> tuple[in
     begins, ends = [], []
     for query in queries:
         if not query.kind.has_instants:
-            ends.append(newest + 1)
+            # as if no event came any more
+            ends.append(newest + 1 + query.window.pause + query.window.end_before)
             begins.append(FIRST if last is None else newest - last)
         elif query.window.at:
             begins.append(query.window.at[0] - 1)

@@ -306,7 +306,8 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
         return [], ()
     window = query.window
     if not query.kind.has_instants:
-        begin, end, requested = FIRST, max(times) + 1, asked_at(query, ())
+        begin, end = FIRST, max(times) + 1 + window.pause + window.end_before
+        requested = asked_at(query, ())
     else:
         span = min(times), max(times) + window.reach + window.period
         moments = np.unique(np.array(times, dtype=np.int64))

@@ -61,7 +61,7 @@ def _check(query: ACQ) -> None:
     reasons = {
         "HAVING leaves groups out": bool(query.having),
         "LIMIT leaves groups out": query.top is not None,
-        "its windows are of rows": not query.kind.has_instants,
+        f"its windows are of {query.kind.words}": not query.kind.has_instants,
         "its schedule chooses the instants": query.window.at_most is not None,
     }
     for reason, holds in reasons.items():

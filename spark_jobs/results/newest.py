@@ -64,6 +64,7 @@ class NewestAnswers:
         fresh = snapshot.newest_by_group(begin)
         known_texts, fresh_texts = _texts(self.answers, self.groups), _texts(fresh, self.groups)
         instants = self.answers["instant" if "instant" in self.answers.column_names else "window_end"].cast(pa.int64())
+        instants = pc.add(instants, snapshot.known.end_before)
         is_fresh, is_changed = pc.is_in(known_texts, fresh_texts), pc.greater(instants, begin)
         if pc.any(pc.and_not(is_changed, is_fresh)).as_py():
             # a group has lost its newest answer, and may have an older one

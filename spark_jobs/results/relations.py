@@ -79,8 +79,8 @@ class Relation:
     """A query as a table. ``columns``: ``window_start``, ``window_end``, then ``instant`` of historical windows or
     ``position`` of windows of rows, group columns, outputs, ``revision`` and ``error``. ``definitions``: all that the
     query ever had in a plan, the newest, whose columns these are, first. ``period``: the longest time between two
-    windows, in microseconds, and ``lateness`` how much later they are complete; None for windows of rows. ``text``: as
-    it was registered."""
+    windows, in microseconds, and ``lateness`` how much later they are complete; None for windows of rows and sessions.
+    ``text``: as registered. ``end_before``: without ``instant``, so long before it (microseconds) a window ends."""
 
     name: str
     owner: str
@@ -90,6 +90,7 @@ class Relation:
     lateness: int
     columns: tuple[RelationColumn, ...]
     definitions: tuple[Definition, ...]
+    end_before: int = 0
 
     def named(self, *roles: Role) -> list[str]:
         """The names of the columns of some roles, in their order."""
@@ -205,7 +206,8 @@ def _made(query: ACQ, lateness: int, every: Sequence[tuple[ACQ, str, tuple[int, 
         marked[fingerprint] = Definition(fingerprint, tuple(sorted({*before, *versions})), _slots(columns, meaning))
     period = longest_pause(query.window) if query.kind.has_instants else None
     texts = query.name, query.owner, query.stream, query.text
-    return Relation(*texts, period, lateness, columns, tuple(marked.values()))
+    end_before = query.window.end_before - query.window.ago
+    return Relation(*texts, period, lateness, columns, tuple(marked.values()), end_before)
 
 
 def _slots(columns: Sequence[RelationColumn], query: ACQ) -> tuple[Slot | None, ...]:
@@ -230,12 +232,15 @@ def holds(type: Type, other: Type) -> bool:
 
 def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
     """The columns of a query's relation, each with its slot in a row that the query answered."""
+    end = "end of the window (UTC), exclusive"
+    if query.kind.ends_with_pauses:
+        end = "end of the session (UTC): the gap behind its last event; an event at it would belong to the session"
     columns = [
         (
             RelationColumn("window_start", TIMESTAMP, "start of the window (UTC), inclusive", "time"),
             Slot("window_start"),
         ),
-        (RelationColumn("window_end", TIMESTAMP, "end of the window (UTC), exclusive", "time"), Slot("window_end")),
+        (RelationColumn("window_end", TIMESTAMP, end, "time"), Slot("window_end")),
     ]
     if query.window.ago:
         meaning = "the instant (UTC) that the window is the answer for"
@@ -253,7 +258,7 @@ def slotted(query: ACQ) -> list[tuple[RelationColumn, Slot]]:
         columns.append((column, Slot(*place)))
     meaning = "the publication of its interval that the row is of; the newest alone is kept"
     columns.append((RelationColumn("revision", LONG, meaning, "revision"), Slot("revision")))
-    meaning = "why an output could not be given (HDL-601 …); null where all could"
+    meaning = "why an output could not be given (HDL-601, HDL-612); null where all could"
     columns.append((RelationColumn("error", STRING, meaning, "error"), Slot("error")))
     return columns
 

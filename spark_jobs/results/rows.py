@@ -92,8 +92,8 @@ TEXT_BYTES = 80
 
 class AnswerRows(NamedTuple):
     """Some answers (a,) of one query. ``group`` (a,) numbers the ``keys``; ``carried``: the outputs by carrier;
-    ``errors``: what is wrong, by row. Of windows of rows ``positions`` and ``starts`` (a,): number and time of the
-    first row."""
+    ``errors``: what is wrong, by row. Of sessions and windows of rows ``starts`` (a,), of the latter ``positions``
+    (a,): time and number of the first row."""
 
     stream: str
     query: str
@@ -174,7 +174,7 @@ class ResultColumns:
         return pa.array(np.concatenate(starts)).cast(INSTANT)
 
     def _window_end(self) -> pa.Array:
-        return self._times([part.window.ago for part in self.parts])
+        return self._times([part.window.end_before for part in self.parts])
 
     def _instant(self) -> pa.Array:
         return self._times([0] * len(self.parts))

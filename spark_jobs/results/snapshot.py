@@ -197,7 +197,7 @@ def _newest_of(view: str, known: Relation, begin: int) -> str:
         else names[column.name]
         for column in known.columns
     ]
-    after = f"{'instant' if 'instant' in names else 'window_end'} > make_timestamptz({begin})"
+    after = f"{'instant' if 'instant' in names else 'window_end'} > make_timestamptz({begin - known.end_before})"
     rows = f"(SELECT {', '.join(values)} FROM {_quoted(view)} WHERE {after}) AS answer"
     latest = "window_end" if not known.named("position") else "{'at': window_end, 'position': position}"
     newest = f"SELECT max_by(answer, {latest}) AS answer FROM {rows}"

@@ -194,11 +194,12 @@ class _Bounds:
         self.errors += len(answered.errors)
         moments, window = np.array([answered.instants.min(), answered.instants.max()]), answered.window
         starts = starts_of(window, moments)
-        if answered.starts is not None and answered.positions is not None:
+        if answered.starts is not None:
             starts = np.array([answered.starts.min(), answered.starts.max()])
+        if answered.positions is not None:
             self.positions += [int(answered.positions.min()), int(answered.positions.max())]
             self.placed += len(answered.positions)
-        times = starts, moments - window.ago, moments
+        times = starts, moments - window.end_before, moments
         for name, bounds in zip(self.times, times, strict=True):
             self.times[name] += bounds.tolist()
 

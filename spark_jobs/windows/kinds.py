@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,9 +121,27 @@ class SequenceExecution(WindowExecution):
         return SequenceLookups(query, synopsis, decoded(synopsis, rows), spans)
 
 
+class SessionExecution(WindowExecution):
+    """Sessions."""
+
+    @property
+    def lifting(self) -> Callable[..., Any]:
+        from spark_jobs.windows.sessions.lifting import SessionLifting
+
+        return SessionLifting
+
+    @property
+    def answering(self) -> Callable[..., Any]:
+        from spark_jobs.windows.finals.stage import finals_task
+        from spark_jobs.windows.sessions.answers import session_answers
+
+        return partial(finals_task, answering=session_answers)
+
+
 EXECUTIONS: dict[WindowKind, WindowExecution] = {
     TIME: WindowExecution(),
     ROWS: RowsExecution(),
     SEQUENCE: SequenceExecution(),
+    SESSION: SessionExecution(),
 }
 """Execution of each kind."""

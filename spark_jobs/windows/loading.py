@@ -105,7 +105,7 @@ class Reader:
                     continue
                 newest_query = newest_query or query
                 if not query.kind.has_instants:
-                    message = f"{name} is over windows of {query.kind.name}: these are not answered on demand"
+                    message = f"{name} is over {query.kind.words}: these are not answered on demand"
                     raise HeddleError("HDL-607", message, "`heddle read`")
                 synopses = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together, tree.late)
                 newest_form, members = next((form, members) for form, members in synopses.items() if query in members)

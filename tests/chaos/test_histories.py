@@ -31,7 +31,7 @@ from tests.chaos.world import CLOCK, MINUTES, PLANS, STEPS, Race, copied, judged
 from tests.spark_jobs.case_runs import planned, published, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS
 from tests.spark_jobs.laboratory import outdated
-from tests.workloads import Case, cases, row_cases, sequence_cases, spans_of
+from tests.workloads import Case, cases, row_cases, sequence_cases, session_cases, spans_of
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
@@ -125,7 +125,7 @@ def workloads(most: int, part: int = 0) -> int:
     @seeded(SEED or 1 + part)
     @settings(LONG, max_examples=most)
     @given(
-        st.one_of(cases(), row_cases(), sequence_cases()),
+        st.one_of(cases(), row_cases(), sequence_cases(), session_cases()),
         st.sampled_from(ALGORITHMS),
         st.sampled_from(ALGORITHMS),
         st.randoms(use_true_random=False),
@@ -157,7 +157,7 @@ def late_events(most: int, part: int = 0) -> tuple[int, int]:
     @seeded(SEED or 1 + part)
     @settings(LONG, max_examples=most)
     @given(
-        st.one_of(cases(), sequence_cases(), cases(), row_cases()),
+        st.one_of(cases(), sequence_cases(), cases(), row_cases(), session_cases()),
         st.sampled_from(ALGORITHMS),
         st.randoms(use_true_random=False),
     )

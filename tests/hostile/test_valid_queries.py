@@ -11,6 +11,7 @@ FEATURES = (
         "ENDING",
         "AT MOST",
         "CUMULATE '",
+        "SESSION GAP",
         "IN 'Europe",
         "'3 months'",
         "window(ts",

@@ -104,6 +104,8 @@ OTHER_WINDOWS = (
     "WINDOW RANGE '1 week' IN 'UTC' ON ts",
     "WINDOW RANGE '3 months' SLIDE '1 month' ON ts",
     "WINDOW RANGE '1 year' SLIDE '1 quarter' IN 'Pacific/Apia' ON ts",
+    "WINDOW SESSION GAP '30 minutes' UP TO '1 day' ON ts",
+    "WINDOW SESSION GAP INTERVAL '90' SECONDS UP TO '2 hours' ON ts",
 )
 FUNCTIONS = (
     "window(ts, '1 hour')",
@@ -291,7 +293,7 @@ def query(seed: int) -> str:
     lines = [f"-- name: q_{seed}.{rng.choice(('x', 'y-z'))}"]
     if rng.random() < 0.5:
         lines.append(f"-- owner: {rng.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")
-    if rng.random() < 0.2 and "ROWS" not in window:
+    if rng.random() < 0.2 and "ROWS" not in window and "SESSION" not in window:
         lines.append("-- until: 2030-12-31T18:00:00")
     source = window if window in TABLE_FUNCTIONS else "trades"
     bounds = ["window_start", "window_end"] if window in TABLE_FUNCTIONS else [window] if window in FUNCTIONS else []
@@ -311,7 +313,8 @@ def query(seed: int) -> str:
         clauses.append(f"HAVING {total} > {rng.randint(0, 9)} AND 1e6 >= {total}")
     elif rng.random() < 0.1:
         clauses.append(f"HAVING NOT {total} BETWEEN 3 AND {rng.randint(3, 9)} OR {compared} IS NULL")
-    if groups and not pattern and "ROWS" not in window and rng.random() < 0.2:
+    is_ranked = "ROWS" not in window and "SESSION" not in window
+    if groups and not pattern and is_ranked and rng.random() < 0.2:
         identifiers = [group for group in groups if group.isidentifier()]
         last = rng.choice(("", " DESC", f", {identifiers[0]} NULLS LAST" if identifiers else " ASC"))
         order = rng.choice((total, f"sum(qty){total[8:]} / {total}", compared))

@@ -11,7 +11,7 @@ from optimizer.language.parser import parse
 from optimizer.plan.column_lineage import ColumnLineage, Dependency, column_lineage
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
 from tests.sizes import examples
-from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases, several_cases
+from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases, session_cases, several_cases
 
 SCHEMA = (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("volume", LONG), ("venue", STRING))
 TRADES = Stream("trades", Source("parquet", "x"), SCHEMA, "ts")
@@ -19,7 +19,8 @@ TRADES = Stream("trades", Source("parquet", "x"), SCHEMA, "ts")
 
 @settings(max_examples=examples(60), deadline=None)
 @given(
-    case=st.one_of(cases(), calendar_cases(), several_cases(), row_cases(), sequence_cases()), is_known=st.booleans()
+    case=st.one_of(cases(), calendar_cases(), several_cases(), row_cases(), sequence_cases(), session_cases()),
+    is_known=st.booleans(),
 )
 def test_lineage_has_exactly_the_deciding_columns(case: Case, is_known: bool) -> None:
     stream = replace(case.stream, event_id=case.stream.schema[1][0] if is_known else None)

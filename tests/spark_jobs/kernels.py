@@ -12,17 +12,18 @@ from hypothesis import HealthCheck, settings
 
 from optimizer.plan.builder import build_plan
 from optimizer.synopses.synopsis import synopses_of
-from optimizer.windows.alignment import history_start
 from optimizer.workload.predicates import normal
 from optimizer.workload.values import ACQ, Workload
+from spark_jobs.engine.workers import uncounted
 from spark_jobs.results.rows import group_values, places, typed
 from spark_jobs.store.warehouse.schemas import ANSWERS, PARTIALS
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.windows.finals.stage import finals_of
+from spark_jobs.windows.finals.top import TopAnswers
+from spark_jobs.windows.kinds import EXECUTIONS
 from spark_jobs.windows.partials.fill_request import FillRequest
-from spark_jobs.windows.partials.lifting import partials_of
-from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged
-from spark_jobs.windows.sequences.lifting import SequenceLifting
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged, span_covered
+from spark_jobs.windows.sessions.answers import session_answers
 from tests.oracle import answers, column_names, compare
 from tests.sizes import examples
 from tests.spark_jobs.sequence_finals import finals_of_sequences
@@ -79,25 +80,29 @@ def kernel_answers(
     parts: list[SynopsisWork] = []
     for tree in plan.trees:
         for synopsis, members in synopses_of(case.stream, tree.queries, together.values()).items():
-            first = history_start([query.window for query in members], begin, end)
-            last = synopsis.fragments.last_edge(end)
+            first, last = span_covered(synopsis, [query.window for query in members], begin, end)
             if first < last:
-                parts.append(SynopsisWork(synopsis, members, first, last))
+                parts.append(SynopsisWork(synopsis, members, first, last, end))
     parts = merged(parts)
     if not parts:
         return ANSWERS.empty_table()
     spans = [FillRequest(part.synopsis, part.begin, part.end) for part in parts]
-    plain = [span for span in spans if span.synopsis.sequenced is None]
-    partials = [partials_of(piece.to_batches(), case.stream, plain) for piece in pieces if plain]
-    for piece in pieces:
-        lifting = SequenceLifting(case.stream, [span for span in spans if span.synopsis.sequenced is not None])
-        for batch in piece.to_batches():
-            lifting.add(batch)
-        partials += lifting.tables()
+    partials: list[pa.Table] = []
+    for kind, execution in EXECUTIONS.items():
+        of_kind = [span for span in spans if span.synopsis.kind == kind]
+        for piece in pieces if of_kind else ():
+            lifting = execution.lifting(case.stream, of_kind)
+            for batch in piece.to_batches():
+                lifting.add(batch)
+            partials += lifting.tables()
     rows = pa.concat_tables(partials) if partials else PARTIALS.empty_table()
     answer_batches: list[pa.RecordBatch] = []
     for part in parts:
         synopsis_rows = rows.filter(pc.equal(rows["fingerprint"], part.synopsis.fingerprint))
+        if part.synopsis.gap is not None:
+            days = session_answers(part, begin, synopsis_rows, TopAnswers(part.queries), uncounted)
+            answer_batches += [answered.rows() for _, answered in days]
+            continue
         finals = finals_of if part.synopsis.sequenced is None else finals_of_sequences
         answer_batches += finals(synopsis_rows, part.synopsis, part.queries, begin, end)
     return pa.Table.from_batches(answer_batches, ANSWERS)

@@ -26,7 +26,17 @@ from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS, FAST, differences, kernel_answers
-from tests.workloads import Case, calendar_cases, cases, long_cases, outputs, sequence_cases, several_cases, spans_of
+from tests.workloads import (
+    Case,
+    calendar_cases,
+    cases,
+    long_cases,
+    outputs,
+    sequence_cases,
+    session_cases,
+    several_cases,
+    spans_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +96,14 @@ def test_several_windows_answer_as_the_oracle(case: Case, algorithm: str, pieces
     assert differences(case, pa.concat_tables(parts)) == []
 
 
+@settings(FAST, max_examples=examples(120))
+@given(session_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4), st.lists(st.integers(0, 100), max_size=3))
+def test_sessions_answer_as_the_oracle(case: Case, algorithm: str, pieces: int, cuts: list[int]) -> None:
+    """Sessions of all gaps, filters and keys, in whatever pieces events come, and however the span is cut."""
+    parts = [kernel_answers(case, algorithm, cuts, *span) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
+
+
 @FAST
 @given(sequence_cases(), st.sampled_from(ALGORITHMS), st.lists(st.integers(0, 100), max_size=3))
 def test_sequences_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int]) -> None:
@@ -112,6 +130,7 @@ def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, a
         ("parquet", sequence_cases),
         ("csv", calendar_cases),
         ("parquet", several_cases),
+        ("parquet", session_cases),
     ],
 )
 def test_published_answers_are_the_oracles(
@@ -173,7 +192,7 @@ def processes() -> Iterator[Engine]:
 
 @pytest.mark.longer
 @pytest.mark.spark
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases])
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases, session_cases])
 def test_every_engine_gives_the_same_bytes(
     spark: SparkSession,
     processes: Engine,
@@ -201,7 +220,7 @@ def test_every_engine_gives_the_same_bytes(
     check()
 
 
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases])
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases, session_cases])
 def test_rerun_splitting_and_order_change_no_byte(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
@@ -247,7 +266,11 @@ def test_rerun_splitting_and_order_change_no_byte(
 
 
 @settings(DEAR, max_examples=examples(3, 40, slow=6))
-@given(generated=st.one_of(calendar_cases(), several_cases()), algorithm=st.sampled_from(ALGORITHMS), data=st.data())
+@given(
+    generated=st.one_of(calendar_cases(), several_cases(), session_cases()),
+    algorithm=st.sampled_from(ALGORITHMS),
+    data=st.data(),
+)
 def test_late_events_reach_irregular_windows(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, generated: Case, algorithm: str, data: st.DataObject
 ) -> None:

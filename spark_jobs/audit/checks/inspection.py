@@ -266,7 +266,7 @@ class _Inspection:
             first_bucket = AUDITS[query.kind].first_bucket(query)
             if query.top is not None:
                 # written once all tasks have said which answers are among the first, all of a query in one file
-                first_bucket = (4 + number) * BUCKETS
+                first_bucket = (5 + number) * BUCKETS
             self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), first_bucket)
         self.found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.examples: defaultdict[str, list[str]] = defaultdict(list)

@@ -8,7 +8,7 @@ all answers and the recomputation of a sample need to know about its windows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,17 @@ from numpy.typing import NDArray
 from optimizer.windows.alignment import newest_instants, starts_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, Window
-from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
 from spark_jobs.audit.checks.sampling import EMPTY, Longs, Mask, Past, Units
 from spark_jobs.store.warehouse.data_files import BUCKETS
+from spark_jobs.store.warehouse.schemas import micros
+from spark_jobs.streams.sources.replacements import disjoint
 
 if TYPE_CHECKING:
     from spark_jobs.audit.checks.recompute import EventsHeld
+
+Row = dict[str, Any]
+"""An answer, staged or recomputed."""
 
 LONGEST = np.iinfo(np.int64).max
 
@@ -136,6 +141,21 @@ class AuditedKind:
         """The instants (n,) of the windows of some units."""
         return units.ends + units.query.window.ago
 
+    def spans_read(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The spans that are recomputed at once, of those of some units."""
+        return list(dict.fromkeys(spans))
+
+    def ends_compared(self, units: Units, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """The ends of the answered windows that recomputing some spans judges."""
+        return [end for _, end in spans]
+
+    def judged(
+        self, query: ACQ, rows: list[Row], spans: Sequence[tuple[int, int]], within: Sequence[tuple[int, int]]
+    ) -> list[Row]:
+        """Answers, staged or recomputed, that recomputing some spans judges. ``within``: spans
+        (low, high] of the instants whose answers are at hand."""
+        return rows
+
     def examples(self, query: ACQ, events: EventsHeld, begin: int, end: int) -> list[tuple[int, int]]:
         """Spans of a few windows of the interval (begin, end], whose events a recomputation reads."""
         due = events.instants(query, begin, end)
@@ -215,7 +235,80 @@ class AuditedSequences(AuditedKind):
         return None
 
 
-AUDITS: Mapping[WindowKind, AuditedKind] = {TIME: AuditedKind(), ROWS: AuditedRows(), SEQUENCE: AuditedSequences()}
+class AuditedSessions(AuditedKind):
+    """Sessions. A unit is the span [start - gap, end] of a session: what lies in it shows that nothing precedes the
+    session, and that nothing follows. All sessions in the span are recomputed, of all groups, and so are those in the
+    slides of time that have no answer."""
+
+    def first_bucket(self, query: ACQ) -> int:
+        return 4 * BUCKETS
+
+    def grid(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Grid:
+        return Grid(times.instants, times.ends, times.ends, 0, 1, 1, begin, until)
+
+    def misplaced(self, window: Window, times: AnswerTimes, begin: int, until: int) -> Mask:
+        length = times.ends - window.pause - times.starts
+        return (length < 0) | (length > window.range)
+
+    def units(
+        self,
+        query: ACQ,
+        answered: AnsweredWindows,
+        edges: Longs,
+        begin: int,
+        due: Callable[[], Longs],
+        past: Past,
+    ) -> Units:
+        order = np.argsort(answered.instants, kind="stable")
+        starts, instants, window = answered.starts[order], answered.instants[order], query.window
+        moments = due()
+        behind, before = (np.searchsorted(instants, at, "right") for at in (moments, moments - window.slide))
+        empty = moments[behind == before]
+        begins = np.concatenate([starts - window.pause, empty - window.slide - 2 * window.pause])
+        ends = np.concatenate([instants, empty])
+        is_empty = np.arange(len(ends)) >= len(instants)
+        strata = _strata(begins, ends, edges, begin, past, ~is_empty)
+        nulls = np.concatenate([answered.nulls[order], np.zeros(len(empty), bool)])
+        strata |= {"null": nulls, EMPTY: is_empty}
+        return Units(query, begins, ends, np.where(is_empty, 0, 1), strata)
+
+    def last_instants(self, units: Units) -> Longs:
+        return units.ends
+
+    def spans_read(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return list(disjoint(spans))
+
+    def ends_compared(self, units: Units, spans: Sequence[tuple[int, int]]) -> list[int]:
+        ends = units.ends[units.answered]
+        lows, highs = (np.array([span[at] for span in spans], dtype=np.int64) for at in (0, 1))
+        place = np.searchsorted(lows, ends, "left") - 1
+        return np.unique(ends[(place >= 0) & (ends <= highs[place])] - 1).tolist()
+
+    def judged(
+        self, query: ACQ, rows: list[Row], spans: Sequence[tuple[int, int]], within: Sequence[tuple[int, int]]
+    ) -> list[Row]:
+        judged_rows = []
+        for row in rows:
+            start, end = micros(row["window_start"]) - query.window.pause, micros(row["window_end"])
+            is_at_hand = any(low < end + 1 <= high for low, high in within)
+            if is_at_hand and any(low <= start and end < high for low, high in spans):
+                judged_rows.append(row)
+        return judged_rows
+
+    def examples(self, query: ACQ, events: EventsHeld, begin: int, end: int) -> list[tuple[int, int]]:
+        examples = super().examples(query, events, begin, end)
+        return [(last - query.window.slide - 2 * query.window.pause, last) for _, last in examples]
+
+    def is_restricted(self, query: ACQ) -> bool:
+        return bool(query.group_by) and set(query.window.per or ()) == {name for name, _ in query.group_by}
+
+
+AUDITS: Mapping[WindowKind, AuditedKind] = {
+    TIME: AuditedKind(),
+    ROWS: AuditedRows(),
+    SEQUENCE: AuditedSequences(),
+    SESSION: AuditedSessions(),
+}
 """The audit of each kind of window."""
 
 

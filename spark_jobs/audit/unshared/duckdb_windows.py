@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.workload.grouping_sets import grouping_ids
-from optimizer.workload.values import ACQ, Column, Expression, Output
-from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
+from optimizer.workload.values import ACQ, Column, Expression, Output, Window
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.audited import audit_of, evidence
 from spark_jobs.audit.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
@@ -120,6 +120,9 @@ def _recomputed(
     # to register a table takes longer than to read a few constants
     connection.register("events", _plain(events, plain))
     inside = _in_windows(time, [(span, part_spans(query.window, span[1])) for span in windows])
+    if query.window.gap is not None:
+        per = [groups[at] for at, (name, _) in enumerate(query.group_by) if name in (query.window.per or ())]
+        inside, condition = _in_sessions(query.window, query.window.gap, inside, time, condition, per), "TRUE"
     if query.sets:
         ids = grouping_ids([name for name, _ in query.stored_group_by], query.sets)
         inside += f" CROSS JOIN (VALUES {', '.join(f'({id}::BIGINT)' for id in ids)}) sets(set_id)"
@@ -155,6 +158,23 @@ def _in_windows(time: str, windows: Sequence[tuple[tuple[int, int], Sequence[tup
     over = [f"{time} >= s{part} AND {time} < e{part} AS o{part}" for part in parts]
     some = " OR ".join(f"o{part}" for part in parts)
     return f"(SELECT * FROM (SELECT *, {', '.join(over)} FROM {inside}) WHERE {some}) windows"
+
+
+def _in_sessions(window: Window, gap: int, inside: str, time: str, condition: str, per: Sequence[str]) -> str:
+    """SQL of the events of the sessions that begin a gap behind the begin of a span and end in it, of which the span
+    has all events. ``inside``: the events in spans that do not overlap; ``per``: the key."""
+    keys = "".join(f", {sql} AS p{at}" for at, sql in enumerate(per))
+    by = ", ".join(["since", "until", *(f"p{at}" for at in range(len(per)))])
+    follows = f"{time} - lag({time}) OVER (PARTITION BY {by} ORDER BY {time}) <= {gap}"
+    chosen = f"SELECT *{keys} FROM {inside} WHERE {condition}"
+    marked = f"SELECT *, coalesce(NOT {follows}, TRUE)::INT AS is_first FROM ({chosen})"
+    numbered = f"SELECT *, sum(is_first) OVER (PARTITION BY {by} ORDER BY {time}) AS session FROM ({marked})"
+    first, last = (f"{least}({time}) OVER (PARTITION BY {by}, session)" for least in ("min", "max"))
+    # one that is longer than it may be starts so far before its end
+    began = f"greatest({first}, {last} - {window.range})"
+    ended = f"SELECT *, {began} AS began, {last} + {gap} AS ended FROM ({numbered})"
+    complete = f"began - {gap} >= since AND ended < until"
+    return f"(SELECT * REPLACE (began AS since, ended AS until) FROM ({ended}) WHERE {complete}) windows"
 
 
 def _unchosen(
@@ -288,6 +308,7 @@ RECOMPUTED: Mapping[WindowKind, RecomputedKind] = {
     TIME: _EVENTS,
     ROWS: _EVENTS,
     SEQUENCE: RecomputedKind(_read_typed_events, _matched),
+    SESSION: _EVENTS,
 }
 """The recomputation of each kind of window."""
 

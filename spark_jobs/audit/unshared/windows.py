@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from optimizer.workload.grouping_sets import grouping_ids
 from optimizer.workload.values import ACQ, BOOLEAN, Output, Window
-from optimizer.workload.window_kinds import ROWS, SEQUENCE, TIME, WindowKind
+from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
 from spark_jobs.audit.unshared.calendars import windows_holding
 from spark_jobs.audit.unshared.columns import (
@@ -149,6 +149,52 @@ def _in_windows_of_rows(
     """The rows of a query, once for every complete window that they are in. All rows are numbered, then filtered."""
     numbered = _row_windows(frame, query.window, time)
     return _filtered(numbered, query, schema), _window_columns() | {"position": F.col("`heddle window`")["position"]}
+
+
+def _in_sessions(frame: DataFrame, query: ACQ, time: SparkColumn, schema: Schema) -> tuple[DataFrame, WindowColumns]:
+    """The events of a query, each with its session, without sessions that are longer than they may be."""
+    sessions = _sessions(_filtered(frame, query, schema), query, time, schema, [])
+    sessions = sessions.withColumnRenamed("heddle span", "heddle window")
+    began, longest = F.col("`heddle window`")["start"], query.window.range + query.window.pause
+    length = F.unix_micros(F.col("`heddle window`")["end"]) - F.unix_micros(began)
+    return sessions.where(length <= longest), _window_columns()
+
+
+def _sessions(
+    frame: DataFrame, query: ACQ, time: SparkColumn, schema: Schema, within: Sequence[SparkColumn]
+) -> DataFrame:
+    """The events, with the span of the session of each as ``heddle span``; ``within``: what sessions do not cross."""
+    computed, at = dict(query.derived), F.unix_micros(time)
+    per = [
+        to_column(computed[name], schema) if name in computed else quoted_column(name)
+        for name in query.window.per or ()
+    ]
+    key = SparkWindow.partitionBy(*within, *per)
+    follows = at - F.lag(at).over(key.orderBy(at)) <= query.window.pause
+    is_first = (~F.coalesce(follows, F.lit(False))).cast("int")
+    marked = frame.where(time.isNotNull()).select("*", is_first.alias("heddle first"))
+    number = F.sum(F.col("`heddle first`")).over(key.orderBy(at))
+    numbered = marked.select("*", number.alias("heddle session"))
+    session = SparkWindow.partitionBy(*within, *per, F.col("`heddle session`"))
+    end = F.timestamp_micros(F.max(at).over(session) + query.window.pause)
+    span = F.struct(F.min(time).over(session).alias("start"), end.alias("end"))
+    return numbered.select("*", span.alias("heddle span"))
+
+
+def _evidence_of_sessions(
+    frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, audited: Sequence[Output], schema: Schema
+) -> DataFrame:
+    """The evidence of the sessions that begin a gap behind the begin of a given span and end in it."""
+    span, gap = F.col("`heddle window`"), query.window.pause
+    sessions = _sessions(frame, query, time, schema, [span])
+    start, end = (F.unix_micros(F.col("`heddle span`")[side]) for side in ("start", "end"))
+    # one that is longer than it may be starts so far before its end
+    start = F.greatest(start, end - gap - query.window.range)
+    is_complete = (start - gap >= F.unix_micros(span["start"])) & (end < F.unix_micros(span["end"]))
+    complete = sessions.where(is_complete).withColumn(
+        "heddle window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
+    )
+    return _evidence(complete, query, time, window, audited, schema)
 
 
 def _matched(frame: DataFrame, query: ACQ, time: SparkColumn, window: WindowColumns, schema: Schema) -> DataFrame:
@@ -385,5 +431,6 @@ UNSHARED: Mapping[WindowKind, UnsharedKind] = {
     TIME: UnsharedKind(_in_windows_of_time, _aggregated, _evidence),
     ROWS: UnsharedKind(_in_windows_of_rows, _aggregated, _evidence),
     SEQUENCE: UnsharedKind(_in_windows_of_time, _matched, _sequences),
+    SESSION: UnsharedKind(_in_sessions, _aggregated, _evidence_of_sessions),
 }
 """The unshared execution of each kind of window."""

@@ -13,7 +13,6 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan import instants_due, pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
-from optimizer.windows.alignment import history_start
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DimensionVersion, Stream, digest
@@ -31,7 +30,7 @@ from spark_jobs.streams.sources.looks import Look
 from spark_jobs.streams.sources.repetitions import distinct
 from spark_jobs.streams.sources.splits import Split, snapshot_token
 from spark_jobs.windows.partials.stored_coverage import EVER
-from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged
+from spark_jobs.windows.partials.synopsis_work import SynopsisWork, merged, span_covered
 
 
 def listed(
@@ -168,14 +167,13 @@ def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> lis
     windows of rows are known once the rows are counted."""
     work = []
     for tree in plan.trees:
-        if tree.stream not in ends or not tree.kind.has_instants:
+        if tree.stream not in ends or tree.kind.counts_rows:
             continue
         stream = plan.workload.stream(tree.stream)
         for synopsis, queries in synopses_of(stream, tree.queries, tree.together, tree.late).items():
             until = ends[tree.stream]
             windows = [query.window for query in queries]
-            start = history_start(windows, begin, until)
-            end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
+            start, end = span_covered(synopsis, windows, begin, until)
             if start < end:
                 is_late = any(map(synopsis.joins_late, queries))
                 work.append(SynopsisWork(synopsis, queries, start, end, until, stream if is_late else None))

@@ -89,7 +89,7 @@ def change(
     answered, ``due`` up to where they were then (if different), ``fragments`` the fragments of its synopses,
     ``versions`` its dimensions before and now. The result is certain: other windows contain the same events, because
     their files are the same. Where an event may make another one a repetition (``event_id``) any window may change, and
-    with windows of rows.
+    with windows of rows and sessions.
     """
     files = rows = cut = windows = by_feed = 0
     touched: dict[str, NDArray[np.int64] | None] = {}
@@ -97,7 +97,7 @@ def change(
     for name, splits in sources.items():
         stream, end = plan.workload.stream(name), ends[name]
         queries = plan.workload.queries_of(name)
-        first = min((begin - query.window.reach for query in queries if query.kind.has_instants), default=begin)
+        first = min((begin - query.window.reach for query in queries if not query.kind.reads_from_first), default=begin)
         moved = arrivals[name].since(since.get(name, 0))
         met_files = [arrival for arrival in moved if arrival.meets(first, end)]
         replaced = arrivals[name].replacements(stream).since(since.get(name, 0))
@@ -129,7 +129,8 @@ def change(
         former_splits = [split for split in splits if split.identity not in news]
         joined = changed_instants(stream, versions.get(name, ()), former_splits, queries, (first, begin, end))
         for query in queries:
-            if joined is None and attributes_in(stream, query.columns()):
+            is_open = joined is None or (versions.get(name) and not query.kind.has_instants)
+            if is_open and attributes_in(stream, query.columns()):
                 touched[query.name] = None
                 names.append(query.name)
                 continue

@@ -70,15 +70,17 @@ class AnswerBatch:
             self._lowered[number] = lowered
         return self._lowered[number]
 
-    def qualifying(self) -> AnswerBatch:
-        """Select the answers that satisfy HAVING, or for which this is unknown; nothing else is computed of the
-        others.
+    def qualifying(self) -> tuple[AnswerBatch, Longs]:
+        """Select the answers that satisfy HAVING, or for which this is unknown, and which (b,) those are; nothing else
+        is computed of the others.
         """
         if not self.windowed.conditions:
-            return self
+            return self, np.arange(len(self.instants))
         compared = [self.lowered(number) for number in self.windowed.conditions]
-        rows, failed, errors = qualifying(self.windowed.query, compared, len(self.instants))
-        return self._where(rows, failed, errors)
+        rows, failed, errors = qualifying(self.windowed.query, compared, len(self.instants), self.failed)
+        place = {int(row): new for new, row in enumerate(rows.tolist())}
+        errors |= {place[row]: messages for row, messages in self.errors.items()}
+        return self._where(rows, failed, errors), rows
 
     def _where(self, rows: Longs, failed: NDArray[np.bool_] | None, errors: Errors) -> AnswerBatch:
         """Select some answers, with their values computed so far."""
@@ -125,12 +127,16 @@ Errors = dict[int, list[str]]
 """Error messages of answers, by row."""
 
 
-def qualifying(query: ACQ, compared: Sequence[Lowered], answers: int) -> tuple[Longs, NDArray[np.bool_] | None, Errors]:
+def qualifying(
+    query: ACQ, compared: Sequence[Lowered], answers: int, unknown: NDArray[np.bool_] | None = None
+) -> tuple[Longs, NDArray[np.bool_] | None, Errors]:
     """The answers, by row, that satisfy HAVING or of which nobody knows; where, among those, nobody does, and why.
 
-    ``compared``: what each condition compares, over all the ``answers``.
+    ``compared``: what each condition compares, over all the ``answers``; ``unknown`` (a,): those of which nobody knows
+    for another reason.
     """
     chosen, failed = np.ones(answers, dtype=bool), np.zeros(answers, dtype=bool)
+    failed |= False if unknown is None else unknown
     messages: list[tuple[NDArray[np.bool_], str]] = []
     for condition, lowered in zip(query.having, compared, strict=True):
         holds = compares(condition, lowered)
@@ -139,7 +145,7 @@ def qualifying(query: ACQ, compared: Sequence[Lowered], answers: int) -> tuple[L
             failed |= lowered.overflow
             message = f"{OVERFLOW} HAVING: {_misfit(condition.output)}"
             messages.append((lowered.overflow, message))
-        chosen &= holds
+        chosen &= holds | (False if unknown is None else unknown)
     rows, errors = np.flatnonzero(chosen), Errors()
     for overflow, message in messages:
         _tell(errors, overflow[rows], message)

@@ -112,7 +112,7 @@ class GroupChunk:
                     runs_of_parts.append((number[:count], instant[:count], begin[:count], end[:count]))
                 runs, windows = _runs(runs_of_parts, len(times[some]))
                 if len(windows):
-                    batch = AnswerBatch(windowed, self, runs, times[some][windows]).qualifying()
+                    batch, _ = AnswerBatch(windowed, self, runs, times[some][windows]).qualifying()
                     if len(batch.instants):
                         yield batch
 

@@ -213,7 +213,7 @@ class Lookups(StoredLookups):
         nonempty = runs.is_some
         if not nonempty.any():
             return
-        batch = AnswerBatch(windowed, self._chunk, runs.where(nonempty), moments[nonempty]).qualifying()
+        batch, _ = AnswerBatch(windowed, self._chunk, runs.where(nonempty), moments[nonempty]).qualifying()
         if len(batch.instants):
             yield batch
 

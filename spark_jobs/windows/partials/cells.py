@@ -238,7 +238,10 @@ class Cells:
         return Cells(synopsis, starts, ends, shards, group, groups, columns, longs, doubles, other_states)
 
     def _regrouped(self, by_time: bool = False) -> Cells:
-        """Return one row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
+        """Return one row a cell: by group, start and shard, or ``by_time``: by start, group and shard. Of sessions one
+        row a run, by group, start and shard: runs that overlap or are at most a gap apart are one, within an hour."""
+        if self.synopsis.gap is not None:
+            return self._joined(self.synopsis.gap)
         row, cell = self._numbered(by_time)
         cells = len(row)
         if cells == len(self):
@@ -247,6 +250,28 @@ class Cells:
             self.synopsis,
             self.starts[row],
             self.ends[row],
+            self.shards[row],
+            self.group[row],
+            self.groups,
+            self.key_columns,
+            self._combined_longs(cell, cells),
+            self._combined_doubles(cell, cells),
+            {state: column.combined(state, cell, cells) for state, column in self.others.items()},
+        )
+
+    def _joined(self, gap: int) -> Cells:
+        order = np.lexsort((self.starts, self.shards, self.group))
+        cuts = self.synopsis.fragments.starts(self.starts)
+        number, row, starts, ends = _runs(order, self.group, self.shards, cuts, self.starts, self.ends, gap)
+        # by start before shard, as other cells are
+        rank = np.lexsort((self.shards[row], starts, self.group[row]))
+        place = np.empty(len(rank), dtype=np.int64)
+        place[rank] = np.arange(len(rank))
+        cell, row, cells = place[number], row[rank], len(row)
+        return Cells(
+            self.synopsis,
+            starts[rank],
+            ends[rank],
             self.shards[row],
             self.group[row],
             self.groups,
@@ -458,6 +483,27 @@ def _checksums(offsets, data, table):
             checksum = (checksum >> np.uint32(8)) ^ table[low]
         out[i] = ~checksum
     return out
+
+
+@numba.njit(cache=True)
+def _runs(order, group, shard, cut, starts, ends, gap):
+    """The run (n,) of each row, and of each run one of its rows, its start and its end (r,).
+
+    order: rows by group, shard and start; cut: (n,) what a run does not cross.
+    """
+    number = np.empty(len(order), np.int64)
+    row, first, last = np.empty(len(order), np.int64), np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    at = -1
+    for i in range(len(order)):
+        this = order[i]
+        before = order[i - 1] if i else this
+        is_same = group[this] == group[before] and shard[this] == shard[before] and cut[this] == cut[before]
+        if i == 0 or not is_same or starts[this] - (last[at] - 1) > gap:
+            at += 1
+            row[at], first[at], last[at] = this, starts[this], ends[this]
+        number[this] = at
+        last[at] = max(last[at], ends[this])
+    return number, row[: at + 1], first[: at + 1], last[: at + 1]
 
 
 def fragments_of(fragments: Fragments, instants: Longs) -> tuple[Longs, Longs, Longs]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import history_start
-from optimizer.workload.values import ACQ, Stream
+from optimizer.workload.values import ACQ, Stream, Window
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,17 @@ class SynopsisWork:
         begin = max(self.begin, history_start(windows, first, last))
         end = min(self.end, last - min(window.ago for window in windows))
         return replace(self, begin=begin, end=end, until=last) if begin < end else None
+
+
+def span_covered(synopsis: Synopsis, windows: Sequence[Window], begin: int, until: int) -> tuple[int, int]:
+    """The fragments [first, last) of a synopsis under the windows with instants in (begin, until]; none if the second
+    is not behind the first."""
+    if synopsis.kind.ends_with_pauses:
+        # until an event comes a session is open, and whichever comes later belongs to no session that has ended
+        first = begin - max(window.reach for window in windows)
+        return synopsis.fragments.last_edge(first), synopsis.fragments.next_edge(until - 1)
+    end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
+    return history_start(windows, begin, until), end
 
 
 def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:

@@ -226,7 +226,7 @@ def _answers(windowed: WindowedQuery, chunk: GroupChunk, keys: Longs, windows: _
         count, group, window = _covered(*arguments, group, window, *space)
         numbers, at, low, high = (column[:count] for column in space)
         if count:
-            batch = AnswerBatch(windowed, chunk, FragmentRuns(numbers, low, high), at).qualifying()
+            batch, _ = AnswerBatch(windowed, chunk, FragmentRuns(numbers, low, high), at).qualifying()
             if len(batch.instants):
                 yield batch
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -47,10 +48,21 @@ from spark_jobs.audit.unshared.duckdb_expressions import CannotTell
 from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.measure import native_frame, sample_of
 from spark_jobs.audit.unshared.windows import recompute, unshared
+from spark_jobs.streams.sources.replacements import disjoint
 from tests.oracle import SKETCHED, TWO, answers, column_names, compare
 from tests.sizes import examples
 from tests.spark_jobs.audit.spark_answers import as_answers
-from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, calendar_cases, cases, sequence_cases, several_cases
+from tests.workloads import (
+    POOLS,
+    SCHEMA,
+    Case,
+    arrow_schema,
+    calendar_cases,
+    cases,
+    sequence_cases,
+    session_cases,
+    several_cases,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +104,22 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.longer
+@settings(FEW, max_examples=examples(6))
+@given(case=session_cases(most_queries=2, most_events=30))
+def test_the_oracle_agrees_with_sparks_sessions(spark: SparkSession, case: Case) -> None:
+    """Those that are not longer than they may be."""
+    frame = spark.createDataFrame(case.events.combine_chunks())
+    for query in case.workload.queries:
+        query = replace(query, having=(), outputs=(Output("out", "count", None, None, LONG),))
+        rows = unshared(frame, query, "ts").toArrow()
+        instants = pc.add(rows["window_end"].cast(pa.int64()), 1)
+        inside = pc.and_(pc.greater(instants, case.begin), pc.less_equal(instants, case.end))
+        expected = answers(query, case.events, "ts", case.begin, case.end)
+        of_time = {key: row for key, row in expected.items() if not row.failure}
+        assert compare(query, rows.filter(inside), of_time) == [], query
+
+
+@pytest.mark.longer
 @FEW
 @given(case=st.one_of(cases(most_queries=3, most_events=30), sequence_cases(most_queries=3)))
 def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -> None:
@@ -125,7 +153,12 @@ def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case)
         assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == [], query
 
 
-RECOMPUTED = st.one_of(cases(most_queries=2, most_events=40), sequence_cases(most_queries=2), several_cases(2))
+RECOMPUTED = st.one_of(
+    cases(most_queries=2, most_events=40),
+    sequence_cases(most_queries=2),
+    several_cases(2),
+    session_cases(most_queries=2),
+)
 
 Recomputed = Callable[[ACQ, list[tuple[int, int]]], list[dict[str, Any]]]
 
@@ -158,10 +191,17 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
             continue
         lengths = {key[0]: (key[0], key[0] + query.window.range) for key in everything}
         spans = {key[0]: row.span or lengths[key[0]] for key, row in everything.items()}
+        chosen_spans, gap = [spans[start] for start in starts], query.window.gap
+        if gap is not None:
+            of_groups = [row.span for key, row in everything.items() if row.span is not None and key[0] in starts]
+            chosen_spans = list(disjoint((start - gap, end + 1) for start, end in of_groups))
         try:
-            rows = recomputed(query, [spans[start] for start in starts])
+            rows = recomputed(query, chosen_spans)
         except CannotTell:
             continue
+        if gap is not None:
+            # there may be others in their spans
+            rows = [row for row in rows if _micros(row["window_end"]) in starts]
         assert len(rows) == sum(key[0] in starts for key in everything)
         row_of_grain = {grain(query, row): row for row in rows}
         verdicts = {key: qualifies(query, row) for key, row in row_of_grain.items()}
@@ -169,6 +209,7 @@ def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
         for of, row in row_of_grain.items():
             groups = tuple(_comparable(row[name]) for name in column_names(query)[2 : 2 + len(query.group_by)])
             key = (_micros(row[named]), *groups)
+            assert gap is None or (_micros(row["window_start"]), key[0]) == everything[key].span
             if key in expected and (expected[key].failure or not expected[key].certain):
                 continue
             assert verdicts[of] in ((True, None) if key in expected else (False, None)), (query.having, query.top, row)

@@ -26,7 +26,7 @@ from tests.in_process import Clock, heddle, without_spark
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import stored
 from tests.spark_jobs.laboratory import Laboratory, steady
-from tests.workloads import Case, cases, row_cases, sequence_cases
+from tests.workloads import Case, cases, row_cases, sequence_cases, session_cases
 
 FAST = settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -49,7 +49,14 @@ def wrong(case: Case, shown: list[Preview], last: int | None) -> list[str]:
 
 @pytest.mark.parametrize(
     ("format", "generated_cases"),
-    [("parquet", cases), ("csv", cases), ("delta", row_cases), ("parquet", row_cases), ("parquet", sequence_cases)],
+    [
+        ("parquet", cases),
+        ("csv", cases),
+        ("delta", row_cases),
+        ("parquet", row_cases),
+        ("parquet", sequence_cases),
+        ("csv", session_cases),
+    ],
 )
 def test_a_preview_is_what_the_oracle_answers(
     tmp_path_factory: pytest.TempPathFactory, format: str, generated_cases: Callable[..., st.SearchStrategy[Case]]
@@ -61,8 +68,8 @@ def test_a_preview_is_what_the_oracle_answers(
     def check(generated: Case, last: int | None) -> None:
         times = generated.events["ts"].drop_null()
         assume(len(times))
-        is_by_rows = any(query.window.is_rows for query in generated.workload.queries)
-        spans = [query.window.slide for query in generated.workload.queries if not query.window.is_rows]
+        is_by_rows = any(not query.kind.has_instants for query in generated.workload.queries)
+        spans = [query.window.slide for query in generated.workload.queries if query.kind.has_instants]
         # thousands of windows a query are no preview
         assume(last is None or not spans or last // min(spans) < 500)
         case = stored(generated, tmp_path_factory.mktemp("preview") / "source", format)

@@ -34,7 +34,7 @@ from tests.benchmarks import skew
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS
-from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases, several_cases
+from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases, session_cases, several_cases
 
 
 class Wide(LocalWorkers):
@@ -65,7 +65,9 @@ def finely() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("generated_cases", [cases, calendar_cases, several_cases, row_cases, sequence_cases])
+@pytest.mark.parametrize(
+    "generated_cases", [cases, calendar_cases, several_cases, row_cases, sequence_cases, session_cases]
+)
 @pytest.mark.usefixtures("engine")
 def test_how_tasks_are_divided_changes_no_byte(
     tmp_path_factory: pytest.TempPathFactory, generated_cases: Callable[..., st.SearchStrategy[Case]]

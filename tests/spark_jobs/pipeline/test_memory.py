@@ -30,7 +30,7 @@ from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored
 from tests.spark_jobs.kernels import ALGORITHMS
 from tests.spark_jobs.laboratory import Laboratory
-from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases, several_cases
+from tests.workloads import Case, calendar_cases, cases, row_cases, sequence_cases, session_cases, several_cases
 
 
 @contextmanager
@@ -54,7 +54,9 @@ def computed(query: ACQ) -> list[str]:
 
 
 @pytest.mark.reduced
-@pytest.mark.parametrize("generated_cases", [cases, calendar_cases, several_cases, sequence_cases, row_cases])
+@pytest.mark.parametrize(
+    "generated_cases", [cases, calendar_cases, several_cases, sequence_cases, row_cases, session_cases]
+)
 def test_how_much_memory_there_is_changes_no_byte(
     tmp_path_factory: pytest.TempPathFactory, generated_cases: Callable[..., st.SearchStrategy[Case]]
 ) -> None:

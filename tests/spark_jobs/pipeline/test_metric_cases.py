@@ -112,3 +112,12 @@ def test_durations(engine: Any, tmp_path: Path, name: str) -> None:
     first = (last - timedelta(hours=1)).replace(tzinfo=None).isoformat()
     rows = answered(engine, tmp_path, case["input"], text, first, f"2026-06-01T{end}:00", table["columns"])
     assert rows == expected(table)
+
+
+@pytest.mark.parametrize("gap", ["10 minutes", "15 minutes", "30 minutes"])
+def test_sessions(engine: Any, tmp_path: Path, gap: str) -> None:
+    case, table = CASES["S1"], CASES["S1"]["expected"][gap]
+    text = case["query"].format(gap=gap).replace(" FROM", ", session_length() = 0 AS single FROM", 1)
+    clicks = {"clicks": case["input"]["clicks"]}
+    rows = answered(engine, tmp_path, clicks, text, "2026-05-01", "2026-05-03", table["columns"])
+    assert rows == expected(table)

@@ -107,7 +107,10 @@ def definitions(draw: st.DrawFn, name: str) -> ACQ:
     names = draw(st.permutations(NAMES))
     grouped = draw(st.lists(st.sampled_from([n for n in TYPES if n != "real"]), max_size=3, unique=True))
     outputs = draw(st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=len(NAMES) - len(grouped)))
-    windows = (Window(2 * HOUR, HOUR), Window(HOUR, HOUR, ago=HOUR), Window(20, 10, per=()))
+    windows = (
+        *(Window(2 * HOUR, HOUR), Window(HOUR, HOUR, ago=HOUR), Window(20, 10, per=())),
+        Window.of_sessions(HOUR, 2 * HOUR, ()),
+    )
     return ACQ(
         name,
         STREAM.name,
@@ -193,7 +196,10 @@ def answers(draw: st.DrawFn, query: ACQ) -> dict[str, Any]:
     broken = draw(st.integers(0, 3)) == 0
     row: dict[str, Any] = {"query": query, "revision": draw(st.integers(1, 3)), "marked": draw(st.integers(0, 4)) > 0}
     row |= {"window_start": end - query.window.range if not query.window.is_rows else end - 1, "window_end": end}
-    row |= {"instant": end + query.window.ago, "position": draw(st.integers(0, 99)) if query.window.is_rows else None}
+    row |= {
+        "instant": end + query.window.end_before,
+        "position": draw(st.integers(0, 99)) if query.window.is_rows else None,
+    }
     row["error"] = 'HDL-601 it\'s "too" large' if broken else None
     for name, (_, type) in zip(query.select, query.group_by, strict=True):
         row[name] = draw(values(type))
