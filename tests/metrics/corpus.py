@@ -28,12 +28,23 @@ MetricFlow, Chronon, Tecton (docs.tecton.ai) and Looker (cloud.google.com/looker
 remembered. They are in `tests/metrics/joined.sql`; `tests/metrics/test_joined.py` parses all, and compares answers with
 those of DuckDB over events that DuckDB joined."""
 
-_REMARK = re.compile(r"--\s*(name|source|what|code|reason):\s*(.*)")
+DOCUMENTED = """\
+A hundred more, of other products and of tutorials. The list, `tests/metrics/chosen.txt`, was committed before the first of
+them was written as a query. `tests/metrics/test_documented.py` parses all, and compares the answers of those that can be
+expressed with those of the statements in `tests/metrics/counterparts.sql`, which were written by hand for DuckDB."""
+
+EVENTS = 120
+"""Events of a metric's test, unless its query says how many it needs to have an answer."""
+
+_REMARK = re.compile(r"--\s*(name|source|what|class|code|reason|events):\s*(.*)")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of a product's documentation. ``code`` and ``reason``: of those that cannot be expressed."""
+    """A metric of a product's documentation.
+
+    ``code``, ``reason``, ``obstacle`` (what others of its class lack, too): of those that cannot be expressed.
+    """
 
     name: str
     product: str
@@ -42,6 +53,8 @@ class Metric:
     text: str
     code: str = ""
     reason: str = ""
+    obstacle: str = ""
+    events: int = EVENTS
 
 
 @cache
@@ -56,10 +69,34 @@ def _metrics(file: str) -> list[Metric]:
     metrics = []
     for statement in split_statements((FOLDER / file).read_text()):
         remarks = dict(match.groups() for _, comment in statement.comments if (match := _REMARK.fullmatch(comment)))
-        product, _, page = remarks["source"].partition(" | ")
-        texts = (remarks["what"], statement.text, remarks.get("code", ""), remarks.get("reason", ""))
-        metrics.append(Metric(remarks["name"], product, page, *texts))
+        name = remarks["name"]
+        if "source" in remarks:
+            product, _, page = remarks["source"].partition(" | ")
+            what = remarks["what"]
+        else:
+            product, page, what = chosen()[name]
+        refusal = (remarks.get(remark, "") for remark in ("code", "reason", "class"))
+        events = int(remarks.get("events", EVENTS))
+        metrics.append(Metric(name, product, page, what, statement.text, *refusal, events))
     return metrics
+
+
+@cache
+def chosen() -> dict[str, tuple[str, str, str]]:
+    """Product, page and what it is of each of the hundred metrics that were chosen first, by name."""
+    lines = (FOLDER / "chosen.txt").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
+    return {name: (product, page, what) for name, product, page, what in rows}
+
+
+@cache
+def counterparts() -> dict[str, str]:
+    """The statements for DuckDB that answer the chosen metrics, by name."""
+    texts = {}
+    for statement in split_statements((FOLDER / "counterparts.sql").read_text()):
+        (name,) = (match[2] for _, comment in statement.comments if (match := _REMARK.fullmatch(comment)))
+        texts[name] = statement.text
+    return texts
 
 
 @cache
@@ -72,6 +109,12 @@ def metrics() -> tuple[Metric, ...]:
 def joined() -> tuple[Metric, ...]:
     """The metrics over a stream and dimensions that it joins."""
     return tuple(_metrics("joined.sql"))
+
+
+@cache
+def documented() -> tuple[Metric, ...]:
+    """The hundred that were chosen later: those that can be expressed, then the others."""
+    return (*_metrics("documented.sql"), *_metrics("documented_refused.sql"))
 
 
 def read(metric: Metric) -> ParseResult:
@@ -115,7 +158,28 @@ def page() -> str:
             else ", ".join(f"`{name}`" for name in dimensions(metric))
         )
         rows.append(f"| `{metric.name}` | {metric.product}: {metric.page} | {metric.what} | {why} |")
+    rows += ["", "## A hundred more", "", DOCUMENTED, ""]
+    rows += ["| metric | product: page | what it is | its stream, or why not |", "|---|---|---|---|"]
+    for metric in documented():
+        why = f"`{metric.code}`: {metric.reason}" if metric.code else f"of `{read(metric).queries[0].stream}`"
+        rows.append(f"| `{metric.name}` | {metric.product}: {metric.page} | {metric.what} | {why} |")
+    rows += ["", "## What cannot be expressed", "", *obstacles()]
     return f"{written}{MARK}\n" + "\n".join(rows) + "\n"
+
+
+def obstacles() -> list[str]:
+    """The table of the metrics that cannot be expressed, by what they lack."""
+    everything = (*metrics(), *joined(), *documented())
+    refused: dict[str, list[str]] = {}
+    for metric in everything:
+        if metric.code:
+            refused.setdefault(metric.obstacle, []).append(f"`{metric.name}`")
+    expressed_number = len(everything) - sum(map(len, refused.values()))
+    sentence = f"{expressed_number} of {len(everything)} metrics can be expressed. The others lack:"
+    rows = ["| what | metrics | which |", "|---|---:|---|"]
+    for obstacle, names in sorted(refused.items(), key=lambda item: (-len(item[1]), item[0])):
+        rows.append(f"| {obstacle} | {len(names)} | {', '.join(names)} |")
+    return [sentence, "", *rows]
 
 
 def dimensions(metric: Metric) -> list[str]:

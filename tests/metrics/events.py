@@ -33,6 +33,18 @@ POOLS: dict[str, list[Any]] = {
     "latency": [1.5, 20.25, 700.0, 1200.0],
     "signal": [3.0, 11.0, 42.5],
     "battery": [1, 2, 3, 50],
+    "temperature": [12.5, 44.0, 60.0, 63.5, 71.25, 84.75, 85.0, 99.0],
+    "side": ["buy", "sell"],
+    "make": ["Honda", "Toyota", "Ford"],
+    "weight": ["1000", "2000", "25000"],
+    "sensor": ["temp", "power"],
+    "interaction": ["like", "dislike", "view", "comment", "share", "skip"],
+    "event_type": ["impression", "click", "conversion"],
+    "event_name": ["page_view", "first_visit", "session_start", "purchase"],
+    "outcome": ["failed", "success"],
+    "command": ["whoami", "netstat", "ipconfig", "ls"],
+    "account": [f"account {number}" for number in range(150)],
+    "passengers": [1, 2, 3],
 }
 CODES = [200, 204, 404, 500, 503]
 
@@ -54,15 +66,15 @@ def value(draw: random.Random, name: str, type: Type) -> Any:
     return kinds[type.name]()
 
 
-def case_of(query: ACQ, stream: Stream, seed: int) -> Case:
-    """A few windows of a query over events that are bunched, so that groups, thresholds and sequences come about."""
+def case_of(query: ACQ, stream: Stream, seed: int, size: int = 120) -> Case:
+    """A few windows of a query over ``size`` events, bunched so that groups, thresholds and sequences come about."""
     draw = random.Random(f"{query.name} {seed}")
-    window = query.window
-    end = BEGIN + max(2 * window.period, min(4 * window.range, 4 * DAY))
-    first = BEGIN - min(window.range, 40 * DAY)
+    length, period = (DAY, DAY) if query.window.is_rows else (query.window.range, query.window.period)
+    end = BEGIN + max(2 * period, min(4 * length, 4 * DAY))
+    first = BEGIN - min(length, 40 * DAY)
     bunches = [draw.randrange(first, end) for _ in range(6)]
-    near = max(SECOND, min(window.range // 4, DAY))
-    times = [min(end, draw.choice(bunches) + draw.randrange(near)) for _ in range(120)]
+    near = max(SECOND, min(length // 4, DAY))
+    times = [min(end, draw.choice(bunches) + draw.randrange(near)) for _ in range(size)]
     columns = {
         name: times if name == stream.time else [value(draw, name, type) for _ in times] for name, type in stream.schema
     }

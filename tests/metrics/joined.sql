@@ -36,6 +36,7 @@ WINDOW RANGE '1 day' SLIDE '1 day' ON order_time GROUP BY location_name;
 -- name: metricflow_supply_cost
 -- source: dbt MetricFlow | joins, fan-out joins
 -- what: what the supplies of the sold products cost; a product has several supplies
+-- class: joins that multiply or go by a range
 -- code: HDL-464
 -- reason: the join multiplies events: a dimension has one row of a key (MetricFlow refuses it, too)
 SELECT sum(supplies.supply_cost) AS supply_cost FROM orders JOIN supplies USING (product_id)
@@ -173,6 +174,7 @@ GROUP BY CASE WHEN users.age < 18 THEN 'minor' WHEN users.age < 65 THEN 'adult' 
 -- name: tecton_last_categories
 -- source: Tecton | aggregation functions, last_distinct(n)
 -- what: the last three different categories of merchants of a card
+-- class: aggregates
 -- code: HDL-104
 -- reason: a list of the last values; last(x) is the last of them. The join is none of the reason
 SELECT card_number, last_distinct(merchants.category, 3) AS categories FROM card_attempts
@@ -248,6 +250,7 @@ WHERE users.is_active AND (products.brand IS NULL OR products.brand NOT LIKE 'x%
 -- name: looker_fiscal_periods
 -- source: Looker | sql_on with a range (a calendar of fiscal periods)
 -- what: orders by the fiscal period whose first and last day are around the order
+-- class: joins that multiply or go by a range
 -- code: HDL-464
 -- reason: a join by a range, not by a key; a calendar by day joins with the date of the event
 SELECT periods.period, count(*) AS orders FROM orders
@@ -257,6 +260,7 @@ WINDOW RANGE '30 days' SLIDE '1 day' ON order_time GROUP BY periods.period;
 -- name: looker_symmetric_aggregates
 -- source: Looker | symmetric aggregates (one_to_many)
 -- what: revenue of the orders of users with page views: two tables of events
+-- class: joins of streams
 -- code: HDL-103
 -- reason: a join of two streams
 SELECT count(DISTINCT orders.user_id) AS users, sum(amount) AS revenue FROM orders

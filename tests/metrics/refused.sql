@@ -3,6 +3,7 @@
 -- name: spark_session_counts
 -- source: Spark | Structured Streaming, types of time windows (session windows)
 -- what: events of a user until five minutes pass without one
+-- class: sessions
 -- code: HDL-121
 -- reason: where a session ends depends on its events, so that no two queries share a fragment
 SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_time, '5 minutes'), user_id;
@@ -10,6 +11,7 @@ SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_t
 -- name: flink_session_totals
 -- source: Flink | SQL, window aggregation (SESSION)
 -- what: bids on an item until five minutes pass without one
+-- class: sessions
 -- code: HDL-121
 -- reason: a session, as above
 SELECT item, sum(price) AS total_price
@@ -19,6 +21,7 @@ GROUP BY item, window_start, window_end;
 -- name: ksql_top_orders
 -- source: ksqlDB | time and windows, tumbling window (TOPK)
 -- what: the five highest orders of a postcode and hour
+-- class: aggregates
 -- code: HDL-104
 -- reason: several extremes of one group; top_k has the most frequent values, ORDER BY … LIMIT the first groups
 SELECT zipcode, topk(amount, 5) AS totals FROM orders
@@ -27,6 +30,7 @@ WINDOW RANGE '1 hour' SLIDE '1 hour' ON order_time GROUP BY zipcode;
 -- name: spark_clicks_after_impressions
 -- source: Spark | Structured Streaming, stream-stream joins
 -- what: clicks within an hour of the impression of the same ad
+-- class: joins of streams
 -- code: HDL-103
 -- reason: a join of two streams
 SELECT i.ad_id, count(*) AS clicks FROM ad_events i JOIN ad_events c ON i.ad_id = c.ad_id
@@ -35,6 +39,7 @@ WINDOW RANGE '1 hour' SLIDE '5 minutes' ON event_time GROUP BY ad_id;
 -- name: flink_top_bids
 -- source: Flink | SQL, window Top-N (after a windowing function)
 -- what: the three highest bids of every ten minutes, as they are
+-- class: events as answers
 -- code: HDL-103
 -- reason: it answers events and not groups
 SELECT item, price, row_number() OVER (ORDER BY price DESC) AS place FROM bids
@@ -43,6 +48,7 @@ WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON bid_time;
 -- name: metricflow_order_total_l1m
 -- source: dbt MetricFlow | cumulative metrics (window of a month)
 -- what: order total of the trailing calendar month, every day
+-- class: calendars
 -- code: HDL-241
 -- reason: calendar months slide by months; a range of 30 days slides by days
 SELECT sum(amount) AS order_total_l1m FROM orders WINDOW RANGE '1 month' SLIDE '1 day' ON order_time;
@@ -50,6 +56,7 @@ SELECT sum(amount) AS order_total_l1m FROM orders WINDOW RANGE '1 month' SLIDE '
 -- name: metricflow_visit_to_buy
 -- source: dbt MetricFlow | conversion metrics
 -- what: the share of visits that a purchase follows within seven days, each purchase counted for its last visit
+-- class: sequences
 -- code: HDL-103
 -- reason: a join that keeps one of many; PATTERN counts every pair
 SELECT count(*) / (SELECT count(*) FROM actions) AS conversion FROM actions PATTERN SEQ(visit, buy) ON kind
@@ -58,6 +65,7 @@ PARTITION BY user_id WINDOW RANGE '7 days' SLIDE '1 day' ON action_time;
 -- name: clickhouse_retention
 -- source: ClickHouse | parametric aggregate functions, retention
 -- what: of the users of one day, the share that comes back on the next
+-- class: queries over answers
 -- code: HDL-104
 -- reason: an aggregate over the aggregates of users
 SELECT sum(retention(kind = 'visit', kind = 'return')) AS returned FROM actions
