@@ -1,4 +1,4 @@
-"""Answers of the chosen metrics by the statements that were written for DuckDB by hand, and how ours differ from them."""
+"""Answers of the chosen metrics by hand-written statements for DuckDB, and how ours differ from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answers_by_hand(statement: str, case: Case, tables: Mapping[str, pa.Table]) 
             connection.execute(macro.text)
         for name, table in tables.items():
             connection.register(name, _without_zones(table))
-        return connection.execute(statement).to_arrow_table()
+        return connection.sql(statement).to_arrow_table()
 
 
 def differences_by_hand(query: ACQ, ours: pa.Table, theirs: pa.Table) -> list[str]:

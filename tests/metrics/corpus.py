@@ -29,9 +29,22 @@ remembered. They are in `tests/metrics/joined.sql`; `tests/metrics/test_joined.p
 those of DuckDB over events that DuckDB joined."""
 
 DOCUMENTED = """\
-A hundred more, of other products and of tutorials. The list, `tests/metrics/chosen.txt`, was committed before the first of
-them was written as a query. `tests/metrics/test_documented.py` parses all, and compares the answers of those that can be
-expressed with those of the statements in `tests/metrics/counterparts.sql`, which were written by hand for DuckDB."""
+The list, `tests/metrics/chosen.txt`, was committed before the first of these metrics was written as a query. The
+queries are in `tests/metrics/documented.sql` and `tests/metrics/documented_refused.sql`.
+`tests/metrics/test_documented.py` parses all of them and compares the answers with those of
+`tests/metrics/counterparts.sql`: statements for DuckDB that were written by hand, and that do not pass Heddle's
+parser.
+
+Read again for this list, as their repositories have them: the pages of Azure Stream Analytics (learn.microsoft.com),
+Elasticsearch (elastic.co/guide), Prometheus' recording rules (prometheus.io/docs), TimescaleDB's analytic queries and
+tutorials (docs.timescale.com), QuestDB's cookbook (questdb.com/docs), Cube's recipes (cube.dev/docs), Confluent's
+tutorials (developer.confluent.io), RisingWave's demos, Druid's roll-up, Beam's mobile games (beam.apache.org) and
+Sigma's correlation rules (github.com/SigmaHQ/sigma-specification), and the examples of Tecton
+(github.com/tecton-ai/tecton-sample-repo), Hopsworks (github.com/logicalclocks/hopsworks-tutorials), Fennel
+(github.com/fennel-ai/client) and Awesome Prometheus alerts (github.com/samber/awesome-prometheus-alerts). Prometheus'
+functions and histograms, TimescaleDB's hyperfunctions, Cube's percentiles and funnels, and the pages of Databricks
+(docs.databricks.com), Google Analytics (developers.google.com/analytics), New Relic (docs.newrelic.com), Looker
+(cloud.google.com/looker/docs) and Siddhi (siddhi.io) are as they are remembered."""
 
 EVENTS = 120
 """Events of a metric's test, unless its query says how many it needs to have an answer."""

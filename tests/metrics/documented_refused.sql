@@ -32,7 +32,7 @@ WHERE job = 'a';
 -- name: timescale_gapfill
 -- class: windows without events
 -- code: HDL-104
--- reason: a window without events has no answer
+-- reason: a window without events has no answer; `heddle read --fill 0` prints rows for groups without one
 SELECT time_bucket_gapfill('1 day', trade_time) AS day, sum(volume) AS volume FROM trades
 WINDOW RANGE '1 day' ON trade_time GROUP BY time_bucket_gapfill('1 day', trade_time);
 

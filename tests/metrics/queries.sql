@@ -208,6 +208,12 @@ WINDOW RANGE '10 minutes' SLIDE '1 minute' ON reading_time GROUP BY device;
 SELECT user_id, count_distinct(page) AS pages, collect_set(page, 20) AS which FROM pageviews
 WINDOW RANGE '1 hour' ON view_time GROUP BY user_id;
 
+-- name: ksql_top_orders
+-- source: ksqlDB | time and windows, tumbling window (TOPK)
+-- what: the five highest orders of a postcode and hour
+SELECT zipcode, last_k(amount, 5 ORDER BY CAST(amount * 100 AS bigint)) AS totals FROM orders
+WINDOW RANGE '1 hour' SLIDE '1 hour' ON order_time GROUP BY zipcode;
+
 -- name: ksql_reading_spread
 -- source: ksqlDB | aggregate functions, STDDEV_SAMPLE and CORRELATION
 -- what: how readings vary, and whether heat and damp go together

@@ -18,15 +18,6 @@ SELECT item, sum(price) AS total_price
 FROM TABLE(SESSION(TABLE bids PARTITION BY item, DESCRIPTOR(bid_time), INTERVAL '5' MINUTES))
 GROUP BY item, window_start, window_end;
 
--- name: ksql_top_orders
--- source: ksqlDB | time and windows, tumbling window (TOPK)
--- what: the five highest orders of a postcode and hour
--- class: aggregates
--- code: HDL-104
--- reason: several extremes of one group; top_k has the most frequent values, ORDER BY … LIMIT the first groups
-SELECT zipcode, topk(amount, 5) AS totals FROM orders
-WINDOW RANGE '1 hour' SLIDE '1 hour' ON order_time GROUP BY zipcode;
-
 -- name: spark_clicks_after_impressions
 -- source: Spark | Structured Streaming, stream-stream joins
 -- what: clicks within an hour of the impression of the same ad

@@ -14,7 +14,7 @@ from tests.oracle import answers
 from tests.sizes import examples
 from tests.spark_jobs.kernels import ALGORITHMS, differences, kernel_answers
 
-LEAST = 90
+LEAST = 93
 """Metrics of the hundred that the language has to express."""
 
 by_name = {metric.name: metric for metric in metrics()}
@@ -31,7 +31,7 @@ def test_a_metric_is_accepted_or_refused_as_it_says(name: str) -> None:
         assert not result.errors and [query.name for query in result.queries] == [name]
 
 
-def test_there_are_a_hundred_and_ninety_can_be_expressed() -> None:
+def test_there_are_a_hundred_and_ninety_three_can_be_expressed() -> None:
     assert len(by_name) == len(metrics()) == 100
     accepted = [metric for metric in metrics() if not metric.code]
     assert len(accepted) >= LEAST
