@@ -976,7 +976,10 @@ def _rate(output: Output, values: list[Any]) -> Cell:
 
 def _last_of(output: Output, values: list[Any]) -> Cell:
     assert output.parameter is not None and output.by_type is not None
-    last = [text[40:] if text[0] == "k" else text[19:] for text in values[-int(output.parameter) :]]
+    listed = [text[40:] if text[0] == "k" else text[19:] for text in values]
+    if output.function == "last_distinct":
+        listed = [text for at, text in enumerate(listed) if text not in listed[at + 1 :]]
+    last = listed[-int(output.parameter) :]
     kind = output.by_type.name
     if kind in ("long", "boolean"):
         last = [json.loads(text) for text in last]
@@ -1002,6 +1005,7 @@ _ORDERED: dict[str, Callable[[Output, list[Any]], Cell]] = {
     "mean_gap": _gaps(True),
     "rate": _rate,
     "last_k": _last_of,
+    "last_distinct": _last_of,
     "string_agg": _joined,
     "listagg": _joined,
     "percentile": _percentile,

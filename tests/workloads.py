@@ -292,7 +292,7 @@ def _in_time(draw: st.DrawFn, name: str, aggregate: Aggregate) -> Output:
         argument = value_in_order(counter, type, "ts")
         return Output(name, aggregate.name, argument, STRING, DOUBLE, None, type)
     kinds = _arguments("a column").filter(lambda each: each[1] != DOUBLE)
-    value, type = draw(kinds if aggregate.name == "last_k" else st.one_of(_arguments("a text"), kinds))
+    value, type = draw(kinds if aggregate.signature == "ordered+k" else st.one_of(_arguments("a text"), kinds))
     keys = st.tuples(_arguments("a column").filter(lambda each: is_ordered_by(each[1])), st.booleans())
     key = draw(st.one_of(st.none(), keys.map(lambda drawn: (*drawn[0], drawn[1]))))
     separator = draw(st.sampled_from(("", ",", ", ", "k1")))
@@ -300,7 +300,7 @@ def _in_time(draw: st.DrawFn, name: str, aggregate: Aggregate) -> Output:
         parameter, separator = Decimal(draw(st.sampled_from((1, 2, 3, 1000)))), ""
     else:
         parameter = Decimal(len(separator))
-    is_distinct = aggregate.name != "last_k" and key is None and draw(st.booleans())
+    is_distinct = aggregate.signature != "ordered+k" and key is None and draw(st.booleans())
     argument = value_in_order(value, type, "ts", key, separator, is_distinct)
     return Output(name, aggregate.name, argument, STRING, STRING, None, type, parameter)
 

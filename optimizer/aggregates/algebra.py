@@ -16,6 +16,7 @@ from optimizer.aggregates.durations import (
     lower_distinct_total,
     lower_joined,
     lower_last,
+    lower_last_distinct,
     lower_longest_gap,
     lower_mean_gap,
     lower_rate,
@@ -391,6 +392,10 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     (
         "last_k",
         _in_order(lower_last, "the last k values in the order of time, or of ORDER BY, in JSON", "ordered+k"),
+    ),
+    (
+        "last_distinct",
+        _in_order(lower_last_distinct, "the last k different values, each where it came last, in JSON", "ordered+k"),
     ),
     (
         "string_agg listagg",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -138,17 +138,29 @@ def _double_total(values: Array, is_mean: bool) -> float | None:
 # -------------------------------------------------------------------------------- values in their order
 def lower_last(states: States, output: Output) -> Lowered:
     """``last_k``: the last values in the order, the last one at the end, in JSON."""
+    return _lowered_list(states, output, _last)
+
+
+def lower_last_distinct(states: States, output: Output) -> Lowered:
+    """``last_distinct``: the last different values, each where it came last, the last one at the end, in JSON."""
+    return _lowered_list(states, output, _last_distinct)
+
+
+def _lowered_list(states: States, output: Output, values_of: Callable[[Array, Longs, int], list[str]]) -> Lowered:
     assert output.parameter is not None and output.by_type is not None
     most, type = int(output.parameter), output.by_type
     multisets: Multisets = states["values"]
-    return _nullable((_last(*each, most, type) for each in multisets.each()), object)
+    lists = (json_texts(_parsed(values_of(*each, most), type), type) for each in multisets.each())
+    return _nullable((f"[{', '.join(items)}]" if items else None for items in lists), object)
 
 
-def _last(texts: Array, weights: Longs, most: int, type: Type) -> str | None:
-    if not len(texts):
-        return None
-    last = np.repeat(texts[-most:], weights[-most:])[-most:].tolist()
-    return f"[{', '.join(json_texts(_parsed([value_at(text) for text in last], type), type))}]"
+def _last(texts: Array, weights: Longs, most: int) -> list[str]:
+    return [value_at(text) for text in np.repeat(texts[-most:], weights[-most:])[-most:].tolist()]
+
+
+def _last_distinct(texts: Array, weights: Longs, most: int) -> list[str]:
+    latest_first = islice(dict.fromkeys(value_at(text) for text in texts[::-1]), most)
+    return list(latest_first)[::-1]
 
 
 def _parsed(texts: list[str], type: Type) -> Array:

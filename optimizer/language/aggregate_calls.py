@@ -374,6 +374,8 @@ def _written(node: exp.Expr, text: str) -> _Written:
             refuse("HDL-105", "SELECT takes group columns, aggregates and expressions over them", hint, node)
         refuse_unknown(node, text)
     arguments = call_arguments(node)
+    if arguments and type(arguments[0]) is exp.Order and DISTINCT_FORMS.get(function) in ORDERED:
+        arguments = _distinct_first(arguments[0])
     if arguments and type(arguments[0]) is exp.Distinct:
         if function in FORMS and "separator" in FORMS[function].roles:
             written = _of_order(node, function, [*arguments[0].expressions, *arguments[1:]])
@@ -401,6 +403,14 @@ def _written(node: exp.Expr, text: str) -> _Written:
     if function in SEVERAL and len(arguments) > 1 and function_name(arguments[1], text) == "array":
         form = SEVERAL[function]
     return _Written(node, function, form, _roles(node, function, form, arguments))
+
+
+def _distinct_first(order: exp.Order) -> list[exp.Expr]:
+    """The arguments of ``f(DISTINCT x, k ORDER BY y)``: sqlglot reads them as one."""
+    if type(order.this) is not exp.Distinct:
+        return [order]
+    *values, last = order.this.expressions
+    return [exp.Distinct(expressions=values), exp.Order(this=last, expressions=order.expressions)]
 
 
 def _roles(node: exp.Expr, function: str, form: Form, arguments: Sequence[exp.Expr]) -> dict[str, exp.Expr]:

@@ -261,6 +261,7 @@ DISTINCT_FORMS = {
     "array_agg": "collect_set",
     "sum": "sum_distinct",
     "avg": "avg_distinct",
+    "last_k": "last_distinct",
     **{name: name for name in ("min", "max", "bool_and", "bool_or")},
 }
 """The functions that take DISTINCT, and what then answers them."""

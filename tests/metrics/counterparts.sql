@@ -215,6 +215,19 @@ FROM hops('1 hour', '1 minute') WHERE approved = false GROUP BY ALL;
 -- name: tecton_distinct_merchants
 SELECT window_end, card_number, count(DISTINCT merchant) AS merchants FROM hops('30 days', '1 day') GROUP BY ALL;
 
+-- name: tecton_recent_amounts
+SELECT window_end, card_number,
+  list(amount ORDER BY latest) FILTER (hours = 1 AND amount IS NOT NULL)[-10:] AS amounts_h1,
+  list(amount ORDER BY latest) FILTER (hours = 12 AND amount IS NOT NULL)[-10:] AS amounts_h12,
+  list(amount ORDER BY latest) FILTER (hours = 24 AND amount IS NOT NULL)[-10:] AS amounts_d1,
+  list(amount ORDER BY latest) FILTER (hours = 72 AND amount IS NOT NULL)[-10:] AS amounts_d3
+FROM (
+  SELECT window_end, card_number, hours, amount, max(t) AS latest
+  FROM hops('72 hours', '10 minutes'), (SELECT unnest([1, 12, 24, 72]) AS hours)
+  WHERE t >= window_end - to_hours(hours) GROUP BY ALL
+)
+GROUP BY window_end, card_number;
+
 -- name: tecton_ad_impressions
 SELECT window_end, user_id, ad_id, count(*) FILTER (t >= window_end - INTERVAL 1 HOUR) AS impressions_h1,
   count(*) FILTER (t >= window_end - INTERVAL 24 HOUR) AS impressions_d1, count(*) AS impressions_d3

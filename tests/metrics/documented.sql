@@ -210,6 +210,12 @@ WHERE NOT approved GROUP BY card_number;
 SELECT card_number, count(DISTINCT merchant) AS merchants FROM card_attempts
 WINDOW RANGE '30 days' SLIDE '1 day' ON attempt_time GROUP BY card_number;
 
+-- name: tecton_recent_amounts
+SELECT card_number, last_distinct(amount, 10) OVER (h1, h12, d1, d3) AS amounts FROM card_attempts
+WINDOW h1 AS (RANGE '1 hour'), h12 AS (RANGE '12 hours'), d1 AS (RANGE '24 hours'), d3 AS (RANGE '72 hours')
+  SLIDE '10 minutes' ON attempt_time
+GROUP BY card_number;
+
 -- name: tecton_ad_impressions
 SELECT user_id, ad_id, count(*) OVER (h1, d1, d3) AS impressions FROM ad_events
 WINDOW h1 AS (RANGE '1 hour'), d1 AS (RANGE '24 hours'), d3 AS (RANGE '72 hours') SLIDE '1 hour' ON event_time

@@ -130,15 +130,6 @@ WINDOW ROWS 5 SLIDE 1 PARTITION BY device ON reading_time GROUP BY device;
 SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_time, '30 seconds'), user_id
 HAVING count_if(kind = 'logout') = 0;
 
--- name: tecton_recent_amounts
--- class: aggregates
--- code: HDL-104
--- reason: a list of the last different values; last_k has the last values, collect_set the least different ones
-SELECT card_number, last_distinct(amount, 10) OVER (h1, h12, d1, d3) AS amounts FROM card_attempts
-WINDOW h1 AS (RANGE '1 hour'), h12 AS (RANGE '12 hours'), d1 AS (RANGE '24 hours'), d3 AS (RANGE '72 hours')
-  SLIDE '10 minutes' ON attempt_time
-GROUP BY card_number;
-
 -- name: hopsworks_exponential_average
 -- class: aggregates
 -- code: HDL-104

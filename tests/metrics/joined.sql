@@ -1,4 +1,4 @@
--- Metrics over a stream and dimensions that it joins: forty of dbt MetricFlow, Chronon, Tecton and Looker. Four cannot be
+-- Metrics over a stream and dimensions that it joins: forty of dbt MetricFlow, Chronon, Tecton and Looker. Three cannot be
 -- expressed, for the reason that stands before them. Columns and names are our own.
 
 -- ------------------------------------------------------------------------------------- dbt MetricFlow
@@ -174,9 +174,6 @@ GROUP BY CASE WHEN users.age < 18 THEN 'minor' WHEN users.age < 65 THEN 'adult' 
 -- name: tecton_last_categories
 -- source: Tecton | aggregation functions, last_distinct(n)
 -- what: the last three different categories of merchants of a card
--- class: aggregates
--- code: HDL-104
--- reason: a list of the last values; last(x) is the last of them. The join is none of the reason
 SELECT card_number, last_distinct(merchants.category, 3) AS categories FROM card_attempts
 JOIN merchants USING (merchant) WINDOW RANGE '1 day' SLIDE '1 hour' ON attempt_time GROUP BY card_number;
 

@@ -20,7 +20,7 @@ from tests.metrics.dimension_rows import case_with_answers
 from tests.oracle import answers, compare
 from tests.spark_jobs.kernels import differences, kernel_answers
 
-LEAST = 36
+LEAST = 37
 """Metrics of the forty that the language has to express."""
 
 by_name = {metric.name: metric for metric in joined()}
@@ -48,7 +48,7 @@ def test_a_metric_with_joins_is_accepted_or_refused_as_it_says(name: str) -> Non
         assert not result.errors and [query.name for query in result.queries] == [name]
 
 
-def test_there_are_forty_and_thirty_six_can_be_expressed() -> None:
+def test_there_are_forty_and_thirty_seven_can_be_expressed() -> None:
     assert len(by_name) == len(joined()) == 40
     assert len(EXPRESSED) >= LEAST
     assert {metric.product for metric in joined()} == {"dbt MetricFlow", "Chronon", "Tecton", "Looker"}

@@ -293,6 +293,8 @@ def test_conditions_are_kept_with_their_time() -> None:
         ("string_agg(symbol, ', ')", (), (Literal(", ", STRING), Column("symbol")), 2),
         ("listagg(symbol)", (), (Column("symbol"),), 0),
         ("string_agg(qty, ',')", (), (Literal(",", STRING), as_text(Column("qty"))), 1),
+        ("last_distinct(symbol, 3)", (), (Column("symbol"),), 3),
+        ("last_k(DISTINCT symbol, 2 ORDER BY qty)", ("+", Column("qty")), (Column("symbol"),), 2),
         ("last_k(symbol, 2 ORDER BY qty)", ("+", Column("qty")), (Column("symbol"),), 2),
         ("last_k(symbol, 2 ORDER BY qty DESC)", ("-", Column("qty")), (Column("symbol"),), 2),
         ("listagg(symbol) WITHIN GROUP (ORDER BY qty DESC)", ("-", Column("qty")), (Column("symbol"),), 0),
@@ -314,6 +316,8 @@ def test_distinct_texts_have_no_place() -> None:
     assert output_of("sum(DISTINCT qty)").function == "sum_distinct"
     assert output_of("avg(DISTINCT price)").function == "avg_distinct"
     assert output_of("max(DISTINCT price)").function == "max"
+    assert output_of("last_k(DISTINCT symbol, 3)").function == "last_distinct"
+    assert output_of("last_k(DISTINCT symbol, 3 ORDER BY qty)").function == "last_distinct"
 
 
 def test_names_of_several_words_have_underscores() -> None:

@@ -115,6 +115,7 @@ AUDITED: dict[str, Audit] = {
     ),
     **dict.fromkeys(("sum_distinct", "avg_distinct"), _DISTINCT_SUM),
     "last_k": Audit(ordered.define_last, family="last"),
+    "last_distinct": Audit(ordered.define_last_distinct, family="last distinct"),
     **dict.fromkeys(("string_agg", "listagg"), Audit(ordered.define_joined, family="joined")),
     "time_while": Audit(plain_evidence.of_values(ordered.time_while), family="time while"),
     "longest_gap": Audit(plain_evidence.of_values(ordered.longest_gap), family="longest gap"),

@@ -541,10 +541,19 @@ def _value_of(text: SparkColumn) -> SparkColumn:
 
 
 def _plain_last(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    return _last_of(F.transform(F.reverse(grouped.sorted(output)), _value_of), output)
+
+
+def _plain_last_distinct(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    # of equals the first stays
+    return _last_of(F.array_distinct(F.transform(F.reverse(grouped.sorted(output)), _value_of)), output)
+
+
+def _last_of(latest_first: SparkColumn, output: Output) -> SparkColumn:
     assert output.parameter is not None and output.by_type is not None
-    type, texts = output.by_type, grouped.sorted(output)
-    last = F.reverse(F.slice(F.reverse(texts), F.lit(1), F.lit(int(output.parameter))))
-    return _listed(F.transform(last, lambda text: _value_of(text).cast(ddl_of(type))), type)
+    type = output.by_type
+    last = F.reverse(F.slice(latest_first, F.lit(1), F.lit(int(output.parameter))))
+    return _listed(F.transform(last, lambda text: text.cast(ddl_of(type))), type)
 
 
 def _plain_joined(grouped: GroupedFrame, output: Output) -> SparkColumn:
@@ -574,6 +583,7 @@ ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "mean gap": _plain_mean_gap,
     "rate": _plain_rate,
     "last": _plain_last,
+    "last distinct": _plain_last_distinct,
     "joined": _plain_joined,
     **dict.fromkeys(
         ("distinct sketch", "quantile sketch"),

@@ -88,9 +88,25 @@ def rate_slack(output: Output, evidence: Mapping[str, Any]) -> float:
 # -------------------------------------------------------------------------------- values in their order
 def define_last(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
     """The last values in the order, as JSON."""
-    assert output.parameter is not None and output.by_type is not None
+    assert output.parameter is not None
     last = sorted(values)[-int(output.parameter) :]
-    items = [_in_json(text[value_from(text) :], output.by_type) for text in last]
+    return _listed([text[value_from(text) :] for text in last], output)
+
+
+def define_last_distinct(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The last different values in the order, as JSON."""
+    assert output.parameter is not None
+    last: list[str] = []
+    for text in sorted(values, reverse=True):
+        value = text[value_from(text) :]
+        if value not in last and len(last) < int(output.parameter):
+            last.insert(0, value)
+    return _listed(last, output)
+
+
+def _listed(texts: Sequence[str], output: Output) -> dict[str, Any]:
+    assert output.by_type is not None
+    items = [_in_json(text, output.by_type) for text in texts]
     return {"": f"[{', '.join(items)}]" if items else None}
 
 

@@ -107,7 +107,7 @@ def in_order(function: str) -> list[Output]:
         if type == DOUBLE or (function == "rate" and (key is not None or not type.is_numeric)):
             continue
         separator, is_distinct = (
-            ("", False) if function in ("last_k", "rate") else (", ", key is None and name != "volume")
+            ("", False) if function in ("last_k", "last_distinct", "rate") else (", ", key is None and name != "volume")
         )
         argument = value_in_order(Column(name), type, "ts", key, separator, is_distinct)
         result = AGGREGATES[function].output_type(STRING)
