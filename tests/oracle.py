@@ -20,7 +20,8 @@ with an error, which starts so far before its last event.
 
 Event sequences: a join of the filtered events with themselves, one a place of the pattern, in strictly ascending time;
 every sequence is then one row a place, and what is aggregated over the events of a type goes over the rows of its
-places. A window has an answer if a sequence lies in it.
+places. A window has an answer if a sequence lies in it. ``reached(k)`` counts the keys for which such a join of the
+first k places has a row; with it a window has an answer if a key reached the first.
 """
 
 from __future__ import annotations
@@ -186,6 +187,12 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
             place = '"its place" = 0' if output.event is None else f'"its type" = {text_literal(output.event)}'
         elif query.window.parts and output.window >= 0:
             place = f'"its part" = {output.window}'
+        if output.function == "reached":
+            assert query.pattern is not None
+            key = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in query.pattern.per)
+            distinct = f'count(DISTINCT struct_pack({key})) FILTER ("its place" = {-int(output.parameter or 0)})'
+            finish.append((output, [aggregate(distinct)], "long"))
+            continue
         if output.argument is None:
             finish.append((output, [aggregate(f"count(*) FILTER ({place})")], "long"))
             continue
@@ -428,45 +435,57 @@ _CALLED = {*_COMPUTED, *("=", "!=", "<", "<=", ">", ">="), "is_null", "coalesce"
 
 
 def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> str:
-    """SQL of the events of each sequence, one row a place, once for every window that holds the whole sequence."""
+    """SQL of the events of each sequence, one row a place, once for every window that holds the whole sequence; and of
+    each sequence of so many first events as a funnel asks for one row, its place minus the number of events.
+    """
     pattern = query.pattern
     assert pattern is not None
     width, slide, ago = query.window.range, query.window.slide, query.window.ago
     # a shifted window is known by its end
     at, known_by = ago - query.window.offset, width if query.window.offset else 0
-    per = [quoted(name) for name in pattern.per]
-    places = range(len(pattern.events))
-    joined = [
-        f"{quoted(pattern.on)}::VARCHAR = {text_literal(event)}".replace(
-            quoted(pattern.on), f"e{place}.{quoted(pattern.on)}"
-        )
+    names, start = [quoted(name) for name in events.column_names], f'{slide}::BIGINT * k - {at} AS "a start"'
+    length = len(pattern.events)
+    rows = [
+        f'SELECT {", ".join(f"e{place}.{name} AS {name}" for name in names)}, {place} AS "its place", '
+        f'{text_literal(event)} AS "its type", {start} FROM "matched {length}"'
         for place, event in enumerate(pattern.events)
     ]
-    for place in places[1:]:
-        joined.append(f"e{place - 1}.{time} < e{place}.{time}")
-        joined += [f"e{place - 1}.{name} IS NOT DISTINCT FROM e{place}.{name}" for name in per]
-    last = places[-1]
-    windows = f"""unnest(generate_series(
-        floor_div(e{last}.{time} + {at} - {width}, {slide}) + 1, floor_div(e0.{time} + {at}, {slide})))"""
-    names = [quoted(name) for name in events.column_names]
-    chosen = ", ".join(f"e{place} AS e{place}" for place in places)
-    rows = " UNION ALL ".join(
-        f'SELECT {", ".join(f"e{place}.{name} AS {name}" for name in names)}, {place} AS "its place", '
-        f'{text_literal(event)} AS "its type", {slide}::BIGINT * k - {at} AS "a start" FROM matched'
-        for place, event in enumerate(pattern.events)
-    )
+    steps = {int(output.parameter or 0) for output in query.computed if output.function == "reached"}
+    for step in sorted({1, *steps}) if steps else []:
+        chosen = ", ".join(f"e0.{name} AS {name}" for name in names)
+        rows.append(f'SELECT {chosen}, {-step} AS "its place", NULL AS "its type", {start} FROM "matched {step}"')
+    matched = ", ".join(f'"matched {k}" AS ({_prefix(query, k, time)})' for k in sorted({1, length, *steps}))
     return f"""
         SELECT * EXCLUDE "a start", "a start" + {known_by} AS "the window", "a start" AS "its start",
             "a start" + {width + ago} AS "its instant"
         FROM (
-            WITH kept AS (SELECT * FROM events WHERE {time} IS NOT NULL AND ({where})),
-            matched AS (
-                SELECT {chosen}, {windows} AS k
-                FROM {", ".join(f"kept AS e{place}" for place in places)} WHERE {" AND ".join(joined)}
-            )
-            {rows}
+            WITH kept AS (SELECT * FROM events WHERE {time} IS NOT NULL AND ({where})), {matched}
+            {" UNION ALL ".join(rows)}
         )
     """
+
+
+def _prefix(query: ACQ, length: int, time: str) -> str:
+    """SQL of the sequences of the first events of a query's pattern, once for every window that holds one."""
+    pattern, at = query.pattern, query.window.ago - query.window.offset
+    assert pattern is not None
+    joined: list[str] = []
+    for place, event in enumerate(pattern.events[:length]):
+        joined.append(f"e{place}.{quoted(pattern.on)}::VARCHAR = {text_literal(event)}")
+        if place:
+            joined += [f"e{place - 1}.{time} < e{place}.{time}", *_alike(query, f"e{place - 1}", f"e{place}")]
+    windows = f"""unnest(generate_series(
+        floor_div(e{length - 1}.{time} + {at} - {query.window.range}, {query.window.slide}) + 1,
+        floor_div(e0.{time} + {at}, {query.window.slide})))"""
+    tables = [f"e{place}" for place in range(length)]
+    return f"""SELECT {", ".join(f"{table} AS {table}" for table in tables)}, {windows} AS k
+        FROM {", ".join(f"kept AS {table}" for table in tables)} WHERE {" AND ".join(joined)}"""
+
+
+def _alike(query: ACQ, one: str, other: str) -> list[str]:
+    """SQL conditions that two events have the same key."""
+    assert query.pattern is not None
+    return [f"{one}.{quoted(name)} IS NOT DISTINCT FROM {other}.{quoted(name)}" for name in query.pattern.per]
 
 
 def _expanded_several(window: Window, events: pa.Table, time: str) -> str:
@@ -636,7 +655,7 @@ def _plain(events: pa.Table) -> pa.Table:
 
 def _cell(output: Output, kind: str, found: list[Any]) -> Cell:
     count, function = found[0], output.function
-    if function == "count":
+    if function in ("count", "reached"):
         return Cell(count)
     if function in PAIRED:
         # a list within the list: DuckDB would leave out a null struct

@@ -725,9 +725,16 @@ SEQUENCED = ("volume", "huge", "code", "price", "wild", "fee", "due", "seen")
 """Columns that aggregates of event sequences take."""
 
 
+def reached(name: str, step: int) -> Output:
+    """The number of keys that reach a step of a sequence."""
+    return Output(name, "reached", None, None, LONG, parameter=Decimal(step))
+
+
 @st.composite
 def sequence_outputs(draw: st.DrawFn, name: str, pattern: Pattern) -> Output:
-    function = draw(st.sampled_from(("count", *SEQUENCES)))
+    function = draw(st.sampled_from(("count", *(name for name in SEQUENCES if name != "reached" or pattern.per))))
+    if function == "reached":
+        return reached(name, draw(st.integers(1, len(pattern.events))))
     stranger = "none such"
     event = draw(st.sampled_from((*pattern.events, *pattern.events, stranger)))
     if function == "count" and draw(st.booleans()):
@@ -758,6 +765,8 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
     having: tuple[Condition, ...] = ()
     if draw(st.integers(0, 3)) == 0:
         counted = Output("compared", "count", None, None, SEQUENCES["count"](None))
+        if per and draw(st.booleans()):
+            counted = reached("compared", draw(st.integers(1, length)))
         having = (Condition(counted, draw(st.sampled_from((">", "<=", "="))), exact_literal(draw(st.integers(0, 3)))),)
     chosen = tuple((group, TYPES[group]) for group in groups)
     window = draw(windows(tick))

@@ -447,6 +447,7 @@ SEQUENCES: dict[str, Callable[[Type | None], Type]] = {
     "avg": _sequence_average,
     "min": _sequence_extreme,
     "max": _sequence_extreme,
+    "reached": lambda type: LONG,
 }
 """The aggregates of event sequences, each with its type from its argument's (None: ``*``); TypeError, with the reason,
-for others. There are many more sequences than events: counts and exact sums have 38 digits."""
+for others. There are many more sequences than events: counts and exact sums have 38 digits. ``reached`` counts keys."""

@@ -154,6 +154,9 @@ class AggregateReader:
         """Refuse a group column among aggregates where it has no value there."""
 
     def _call(self, written: _Written, alias: str, where: exp.Expr | None, node: exp.Expr) -> AggregateCall:
+        if "step" in written.roles:
+            hint = "write PATTERN SEQ(A, B) ON <type column> PARTITION BY <key column>"
+            refuse("HDL-222", f"{written.function} counts keys by their steps in an event sequence", hint, node)
         return self._of_events(written, alias, where)
 
     def _of_events(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
@@ -264,7 +267,22 @@ class SequenceReader(AggregateReader):
         if where or written.function == "count_if":
             hint = "a condition on events belongs in WHERE; if(c, x, NULL) leaves values out"
             refuse("HDL-222", "FILTER does not apply to event sequences", hint, node)
+        if "step" in written.roles:
+            return AggregateCall(self._of_steps(written, alias))
         return _of_sequences(written, alias, EventColumns(self.scope, self.pattern, self.findings))
+
+    def _of_steps(self, written: _Written, alias: str) -> Output:
+        """The number of keys that reached a step. Raises Refused (HDL-222)."""
+        node, steps, function = without_parentheses(written.roles["step"]), len(self.pattern.events), written.function
+        step = str(node.this) if type(node) is exp.Literal and not node.is_string else ""
+        if not (step.isdecimal() and len(step) < 4 and 1 <= int(step) <= steps):
+            hint = f"write {function}(1)" + (f" to {function}({steps})" if steps > 1 else "")
+            refuse("HDL-222", f"{function} takes the number of a step of {self.pattern}", hint, node)
+        if not self.pattern.per:
+            hint = "add PARTITION BY <key column> behind the type column"
+            refuse("HDL-222", f"{function} counts keys, and the sequences have none", hint, written.node)
+        name = alias or f"{function}_{int(step)}"
+        return Output(name, function, None, None, SEQUENCES[function](None), parameter=Decimal(int(step)))
 
 
 class EventColumns:

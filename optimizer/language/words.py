@@ -230,6 +230,7 @@ FORMS = {
         for name, form in AGGREGATES.items()
     },
     "count_if": Form("count", ("x",), 1),
+    "reached": Form("reached", ("step",), 1),
     "array_agg": Form("collect_set", ("x", "k"), 2),
     "approx_count_distinct": Form("count_distinct", ("x", "error"), 1, Decimal("0.05")),
     "approx_percentile": _QUANTILE,

@@ -358,6 +358,9 @@ ANY_WINDOW = -1
 DERIVED = "expression"
 """The function of outputs that are made of others."""
 
+REACHED = "reached"
+"""The function of outputs that count the keys of a step of event sequences, ``parameter``."""
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -443,6 +446,14 @@ class ACQ:
         if self.pattern is None:
             raise ValueError(f"query {self.name} has no pattern")
         return self.pattern
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps of its pattern, ascending, that it counts the keys of (``reached``): a key reaches step k in a
+        window that holds a sequence of the first k events. A query with steps has an answer where a key reaches the
+        first one, others where a sequence lies in the window.
+        """
+        return tuple(sorted({int(output.parameter or 0) for output in self.computed if output.function == REACHED}))
 
     @property
     def combined_events(self) -> int:

@@ -76,7 +76,7 @@ FAILURES_SHOWN = 20
 RUNS_SHOWN = 10
 SHARERS_SHOWN = 12
 
-ADDITIVE = ("count", "sum")
+ADDITIVE = ("count", "sum", "reached")
 """Functions of which the answers of several groups are added up."""
 
 _READ = [

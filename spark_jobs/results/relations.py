@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import longest_pause
 from optimizer.workload.attributes import described_column, shown_columns
-from optimizer.workload.values import ACQ, LONG, STRING, TIMESTAMP, Output, Type
+from optimizer.workload.values import ACQ, LONG, REACHED, STRING, TIMESTAMP, Output, Type
 from spark_jobs.results.rows import places
 from spark_jobs.store.warehouse.plans import PlannedDefinition, definitions
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -274,6 +274,8 @@ def _free(name: str, taken: set[str]) -> str:
 def _meaning(output: Output) -> str:
     if output.parts:
         return f"made of {', '.join(map(_meaning, output.parts))}"
+    if output.function == REACHED:
+        return f"keys that reach step {output.parameter}"
     of = ", ".join(shown_columns(output.columns())) or ("the sequences" if output.event is None else output.event)
     parameter = "" if output.parameter is None else f" {output.parameter}"
     error = "" if output.error is None else f", within an error of {output.error}"

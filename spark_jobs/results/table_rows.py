@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
 from optimizer.workload.attributes import shown_column, shown_columns
-from optimizer.workload.values import ACQ, Output
+from optimizer.workload.values import ACQ, REACHED, Output
 from spark_jobs.results.read import shaped
 from spark_jobs.results.relations import slotted
 from spark_jobs.store.warehouse.data_files import reading
@@ -93,6 +93,8 @@ def made_columns(query: ACQ, schema: pa.Schema) -> tuple[list[str], list[str]]:
 def _meaning(output: Output) -> str:
     if output.parts:
         return f"made of {', '.join(map(_meaning, output.parts))}"
+    if output.function == REACHED:
+        return f"keys that reach step {output.parameter}"
     return f"{output.function} of {', '.join(shown_columns(output.columns())) or 'events'}"
 
 

@@ -64,6 +64,7 @@ NASTY = (
         "ON",
         "PATTERN",
         "SEQ",
+        "reached(2)",
     ),
     *(
         "GROUP BY",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from random import Random
 
 from optimizer.aggregates.algebra import AGGREGATES
 
@@ -207,7 +208,13 @@ def _sequence(random: random.Random) -> tuple[str, list[str]]:
     quoted = event if event.isidentifier() else f"`{event}`"
     per = random.choice(("", " PARTITION BY qty", " PARTITION BY qty, ok"))
     aggregates = ["count(*)", f"count({quoted})", f"sum({quoted}.volume)", f"avg({quoted}.fee)", f"max({quoted}.day)"]
-    return f"PATTERN SEQ({', '.join(events)}) ON symbol{per}", random.sample(aggregates, random.randint(1, 3))
+    # of its own, so that the other queries stay as they are
+    also = Random(f"{events} {per} steps")
+    chosen = random.sample(aggregates, random.randint(1, 3))
+    if per and also.random() < 0.5:
+        step = also.randint(1, len(events))
+        chosen.append(also.choice((f"reached({step})", f"REACHED({step}) / reached(1)", f"-reached( {step} )")))
+    return f"PATTERN SEQ({', '.join(events)}) ON symbol{per}", chosen
 
 
 def _comparable(aggregates: list[str]) -> str:

@@ -1150,6 +1150,20 @@ def test_aggregates_of_sequences_and_their_types() -> None:
     ]
 
 
+def test_funnels_count_keys_by_steps() -> None:
+    query = read(
+        "SELECT day, reached(1) AS seen, REACHED(( 3 )), reached(3) / reached(1) AS share FROM trades "
+        f"PATTERN SEQ(A, B, A) ON symbol {WINDOW} GROUP BY day HAVING reached(2) >= 5"
+    )
+    seen, bought, share = query.outputs
+    assert [(seen.name, seen.parameter), (bought.name, bought.parameter)] == [("seen", 1), ("reached_3", 3)]
+    assert seen.type == bought.type == LONG and [part.parameter for part in share.parts] == [3, 1]
+    assert query.steps == (1, 2, 3) and from_json(to_json(query)) == query
+    assert read(f"SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol {WINDOW}").steps == ()
+    outside = parse(f"SELECT reached(1) FROM trades {WINDOW}", STREAMS, "w.sql").errors
+    assert [(error.code, "PARTITION BY" in error.hint) for error in outside] == [("HDL-222", True)]
+
+
 def test_thresholds_on_sequences() -> None:
     text = (
         f"SELECT count(*) AS n FROM trades PATTERN SEQ(A, B) ON symbol {WINDOW} HAVING n > 10 AND max(A.price) >= 1.5"
@@ -1186,6 +1200,12 @@ def test_thresholds_on_sequences() -> None:
         ("SELECT sum(^1) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "write sum(A.x)"),
         ("SELECT ^median(A.price) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "count, sum"),
         ("SELECT ^max(A.symbol) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-203", ""),
+        ("SELECT ^reached(1) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "PARTITION BY"),
+        ("SELECT reached(^0) FROM trades PATTERN SEQ(A, B) ON symbol PARTITION BY qty {w}", "HDL-222", "to reached(2)"),
+        ("SELECT reached(^3) FROM trades PATTERN SEQ(A, B) ON symbol PARTITION BY qty {w}", "HDL-222", "to reached(2)"),
+        ("SELECT reached(^1.0) FROM trades PATTERN SEQ(A) ON symbol PARTITION BY qty {w}", "HDL-222", "reached(1)"),
+        ("SELECT reached(^A) FROM trades PATTERN SEQ(A) ON symbol PARTITION BY qty {w}", "HDL-222", "reached(1)"),
+        ("SELECT ^reached() FROM trades PATTERN SEQ(A) ON symbol PARTITION BY qty {w}", "HDL-104", "reached(step)"),
         ("SELECT sum(^A.pric) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-202", "did you mean price?"),
         ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol {w} WHERE ^A.price > 1", "HDL-202", "trades.price"),
     ],

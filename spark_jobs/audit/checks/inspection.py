@@ -477,7 +477,7 @@ class _Inspection:
         return Findings(self.path, rows, None if self.has_positions else self.answered)
 
 
-_COUNTS = {"count", "count_distinct"}
+_COUNTS = {"count", "count_distinct", "reached"}
 
 _SPREADS = {"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"}
 

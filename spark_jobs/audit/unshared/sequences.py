@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
-from optimizer.workload.values import ACQ, DOUBLE, Output, Pattern, Type, decimal
+from optimizer.workload.values import ACQ, DOUBLE, REACHED, Output, Pattern, Type, decimal
 
 Event = tuple[int, str, tuple[Any, ...]]
 """Time in microseconds, type, and the value of each output's argument."""
@@ -104,8 +104,9 @@ def _float(value: Fraction) -> float:
 
 def matches(
     events: Iterable[Event], pattern: Sequence[str], over: Sequence[tuple[str | None, _Over]]
-) -> tuple[int, list[Any]]:
-    """Number of sequences of one key's events that match a pattern, and the aggregates over them.
+) -> tuple[list[int], list[Any]]:
+    """Numbers of sequences of one key's events that match the prefixes of a pattern, from the empty one on, and the
+    aggregates over those that match all of it.
 
     ``over``: for each output the type of the events that it aggregates (None: nothing) and its value over nothing.
     """
@@ -126,7 +127,7 @@ def matches(
                         extended = extended.extended(counts[place], values[number])
                     known[place + 1][number] = known[place + 1][number].joined(extended)
         counts, states = more, known
-    return counts[-1], states[-1]
+    return counts, states[-1]
 
 
 def fitting(value: Fraction | int, type: Type) -> Decimal | None:
@@ -156,16 +157,26 @@ def evidence_of(output: Output) -> dict[str, Type]:
 
 
 def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]]) -> list[dict[str, Any]] | None:
-    """The evidence of each output over the sequences of the events of some keys; None if no sequence matches."""
+    """The evidence of each output over the sequences of the events of some keys; None if there is no answer: no
+    sequence matches, or, of a query that counts keys by their steps, no key has the first one.
+    """
     over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
     sequences, states = 0, [start for _, start in over]
+    reached = [0] * (len(query.sequence.events) + 1)
     for events in keys:
-        count, more = matches(events, query.sequence.events, over)
-        sequences += count
+        counts, more = matches(events, query.sequence.events, over)
+        sequences += counts[-1]
+        reached = [known + (count > 0) for known, count in zip(reached, counts, strict=True)]
         states = [known.joined(new) for known, new in zip(states, more, strict=True)]
-    if not sequences:
+    counts_keys = any(output.function == REACHED for output in query.computed)
+    if not (reached[1] if counts_keys else sequences):
         return None
-    return [_told(query.sequence, output, sequences, value) for output, value in zip(outputs, states, strict=True)]
+    return [
+        {"": reached[int(output.parameter or 0)]}
+        if output.function == REACHED
+        else _told(query.sequence, output, sequences, value)
+        for output, value in zip(outputs, states, strict=True)
+    ]
 
 
 def _over(output: Output) -> Any:

@@ -45,7 +45,7 @@ from spark_jobs.windows.sequences.answers import (
     lowered_answers,
     numbered_groups,
     rolled,
-    sequence_query,
+    sequence_queries,
 )
 from spark_jobs.windows.sequences.encoding import Decoded, sequenced_of
 
@@ -74,7 +74,7 @@ class SequenceLookups(StoredLookups):
         super().__init__(query, group_values(pa.array(texts, pa.string()), len(query.group_by)), len(texts), stored)
         self.synopsis = synopsis
         self._sequenced = sequenced_of(synopsis)
-        self._asked = sequence_query(query, self._sequenced)
+        self._asked = sequence_queries(query, self._sequenced)
         self._decoded, self._keys, self._of_key = decoded, texts, of_key
         # the executors see a historical window as one over the past as if it were now, and each as one that starts at a
         # multiple of the slide
@@ -128,7 +128,7 @@ class SequenceLookups(StoredLookups):
             having = self.query.having if having else ()
         query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
         try:
-            sequences = sequence_query(query, self._sequenced)
+            sequences = sequence_queries(query, self._sequenced)
         except ValueError as error:
             message = "the stored events do not hold what HAVING compares"
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
@@ -165,24 +165,31 @@ class SequenceLookups(StoredLookups):
         return matched.at(moments)
 
     def _found(
-        self, query: ACQ, sequences: SequenceQuery, groups: Longs | None, first: int, last: int, origin: int = 0
+        self,
+        query: ACQ,
+        sequences: Sequence[SequenceQuery],
+        groups: Longs | None,
+        first: int,
+        last: int,
+        origin: int = 0,
     ) -> Rolled | None:
-        """Matches in the windows whose starts, in the time of ``_events`` less ``origin``, are in [first, last];
-        None if there are no events. ``groups`` (k,): only these, numbered in this order.
+        """Matches of the ``sequences`` of a query in the windows whose starts, in the time of ``_events`` less
+        ``origin``, are in [first, last]; None if there are no events. ``groups`` (k,): only these, in this order.
         """
+        range_ = sequences[0].range
         keys, of_key, texts = np.arange(len(self._of_key)), self._of_key, self._keys
         if groups is not None:
             several = [self._by_group[slice(*self._first[group : group + 2])] for group in groups.tolist()]
             keys = np.concatenate([keys[:0], *several])
             of_key = np.repeat(np.arange(len(groups)), [len(each) for each in several])
             texts = [texts[group] for group in groups.tolist()]
-        events = _of_keys(self._events, self._runs, keys, (first + origin, last + sequences.range + origin))
+        events = _of_keys(self._events, self._runs, keys, (first + origin, last + range_ + origin))
         if len(events) == 0:
             return None
         if origin:
             events = replace(events, time=events.time - origin)
-        (answer,) = answers(events, [sequences], ends=(first + sequences.range - 1, last + sequences.range))
-        return rolled(query, self._sequenced, texts, of_key, answer)
+        each = answers(events, sequences, ends=(first + range_ - 1, last + range_))
+        return rolled(query, self._sequenced, texts, of_key, each)
 
     # ----------------------------------------------------------------------------------------- many at once
     def batch(self, at: Any, groups: Any = None) -> Answered:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from optimizer.combine.elements import doubles, ordinals
 from optimizer.sequences.answering import answers
 from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
 from optimizer.synopses.synopsis import Sequenced, Synopsis
-from optimizer.workload.values import ACQ, DOUBLE, Output, Type
+from optimizer.workload.values import ACQ, DOUBLE, REACHED, Output, Type
 from spark_jobs.results.derived import derived
 from spark_jobs.results.rows import AnswerRows
 from spark_jobs.store.arrays.numbering import LONG_MAX, LONG_MIN
@@ -29,12 +30,19 @@ from spark_jobs.windows.sequences.encoding import Decoded, Longs, sequenced_of
 
 
 class _Column(NamedTuple):
-    """One component of answers, with the operation that combines those of several keys: ``add`` (limbs of 32 bits),
-    ``add_double`` (double-doubles), ``ieee`` (doubles), ``or``, ``min``, ``max``.
+    """One component of answers, with the operation that combines those of several keys: ``add`` (limbs of 32 bits, or
+    numbers of keys), ``add_double`` (double-doubles), ``ieee`` (doubles), ``or``, ``min``, ``max``.
     """
 
     operation: str
     values: NDArray[Any]
+
+    def spread(self, rows: Longs, size: int) -> _Column:
+        """The values at these rows of ``size``; over nothing in the others."""
+        nothing = {"min": LONG_MAX, "max": LONG_MIN}.get(self.operation, 0)
+        values = np.full((size, *self.values.shape[1:]), nothing, self.values.dtype)
+        values[rows] = self.values
+        return _Column(self.operation, values)
 
     def of(self, rows: Longs) -> _Column:
         return _Column(self.operation, self.values[rows])
@@ -119,7 +127,7 @@ def _measures(query: ACQ, sequenced: Sequenced) -> tuple[Measure, ...]:
     """Measures that the executors have to keep in addition to the count."""
     measures: dict[Measure, None] = {}
     for output in query.computed:
-        for function in _FUNCTIONS[output.function]:
+        for function in _FUNCTIONS.get(output.function, ()):
             measure = _measure(query, sequenced, output, function)
             if measure is not None:
                 measures[measure] = None
@@ -137,10 +145,18 @@ def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) ->
     return Measure(function, str(attribute), sequenced.types.index(output.event))
 
 
-def sequence_query(query: ACQ, sequenced: Sequenced) -> SequenceQuery:
-    """The query as the executors take it. Raises ValueError if the synopsis does not keep what it takes."""
+def sequence_queries(query: ACQ, sequenced: Sequenced) -> list[SequenceQuery]:
+    """The query as the executors take it: its pattern, and the prefixes of the steps that it counts the keys of, the
+    first step before the others. Raises ValueError if the synopsis does not keep what it takes.
+    """
     pattern = tuple(sequenced.types.index(event) for event in query.sequence.events)
-    return SequenceQuery(pattern, query.window.range, query.window.slide, _measures(query, sequenced))
+    sequences = SequenceQuery(pattern, query.window.range, query.window.slide, _measures(query, sequenced))
+    return [sequences, *(replace(sequences, pattern=pattern[:step], measures=()) for step in _steps(query))]
+
+
+def _steps(query: ACQ) -> list[int]:
+    """The steps whose answers are needed: the first decides which windows have an answer."""
+    return sorted({1, *query.steps}) if query.steps else []
 
 
 def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin: int, end: int) -> list[Rolled]:
@@ -160,24 +176,42 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin
         # of their slide
         is_moved = ago != offset
         events = replace(decoded.events, time=decoded.events.time + (ago - offset)) if is_moved else decoded.events
-        sequences = [sequence_query(query, sequenced) for query in members]
+        sequences = [sequence_queries(query, sequenced) for query in members]
         ends = first - offset, last - offset
-        for query, answer in zip(members, answers(events, sequences, ends=ends), strict=True):
+        each = iter(answers(events, list(chain.from_iterable(sequences)), ends=ends))
+        for query, several in zip(members, sequences, strict=True):
             if query.group_by not in groups:
                 groups[query.group_by] = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
             keys, group = groups[query.group_by]
-            rolled_answers = rolled(query, sequenced, keys, group, answer)
+            rolled_answers = rolled(query, sequenced, keys, group, [next(each) for _ in several])
             rolled_queries.append(rolled_answers if query.window.at is None else rolled_answers.at(query.window.at))
     return rolled_queries
 
 
-def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, answer: Answers) -> Rolled:
-    """Add up the executors' answers of a query by group; ``group`` (k,): for each key of the events the number of
-    its group, whose ``keys`` ascend.
+def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, each: Sequence[Answers]) -> Rolled:
+    """Add up the executors' answers of a query, ``each`` of its :func:`sequence_queries`, by group; ``group`` (k,): for
+    each key of the events the number of its group, whose ``keys`` ascend.
     """
-    instants = answer.start + query.window.range + query.window.offset
+    answer, *reached = each
     columns = _columns(query, sequenced, answer)
+    if reached:
+        answer, matched = reached[0], answer
+        size, rows = len(answer.key), _rows_among(answer, matched)
+        columns = {name: column.spread(rows, size) for name, column in columns.items()}
+        for step, keys_at in zip(_steps(query), reached, strict=True):
+            one = _Column("add", np.ones(len(keys_at.key), dtype=np.int64))
+            columns[step, REACHED] = one.spread(_rows_among(answer, keys_at), size)
+    instants = answer.start + query.window.range + query.window.offset
     return _rolled(query.name, keys, group[answer.key], instants, columns)
+
+
+def _rows_among(answer: Answers, others: Answers) -> Longs:
+    """The rows of some answers among those of a prefix, of which each has one; both ascend by key and start."""
+    both = np.concatenate([answer.key, others.key]), np.concatenate([answer.start, others.start])
+    # the prefix's comes first, of two that are equal
+    order = np.lexsort(both[::-1])
+    is_other = order >= len(answer.key)
+    return np.cumsum(~is_other)[is_other] - 1
 
 
 def numbered_groups(texts: Sequence[str]) -> tuple[list[str], Longs]:
@@ -275,6 +309,8 @@ def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -
         return rolled.columns[measures.index(measure), what or function].values
 
     always = np.ones(size, dtype=bool)
+    if output.function == REACHED:
+        return Lowered(rolled.columns[int(output.parameter or 0), REACHED].values, always)
     if output.function == "count" and output.argument is None:
         times = 1 if output.event is None else query.sequence.events.count(output.event)
         counted = rolled.columns[-1, "count"].values
