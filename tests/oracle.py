@@ -474,6 +474,11 @@ def _prefix(query: ACQ, length: int, time: str) -> str:
         joined.append(f"e{place}.{quoted(pattern.on)}::VARCHAR = {text_literal(event)}")
         if place:
             joined += [f"e{place - 1}.{time} < e{place}.{time}", *_alike(query, f"e{place - 1}", f"e{place}")]
+        if place and pattern.absent and pattern.absent[place - 1]:
+            types = ", ".join(map(text_literal, pattern.absent[place - 1]))
+            between = [f"b.{quoted(pattern.on)}::VARCHAR IN ({types})", *_alike(query, "b", f"e{place}")]
+            between += [f"e{place - 1}.{time} < b.{time}", f"b.{time} < e{place}.{time}"]
+            joined.append(f"NOT EXISTS (SELECT 1 FROM kept AS b WHERE {' AND '.join(between)})")
     windows = f"""unnest(generate_series(
         floor_div(e{length - 1}.{time} + {at} - {query.window.range}, {query.window.slide}) + 1,
         floor_div(e0.{time} + {at}, {query.window.slide})))"""

@@ -750,7 +750,10 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
     groups = draw(st.sampled_from(((), (), ("late",), ("code",), ("late", "code"))))
     per = tuple(sorted({*groups, *draw(st.sampled_from(((), (), ("late",), ("due",))))}))
     length = draw(st.sampled_from((1, 2, 2, 3, 4)))
-    pattern = Pattern(tuple(draw(st.lists(st.sampled_from(types), min_size=length, max_size=length))), "carrier", per)
+    events = tuple(draw(st.lists(st.sampled_from(types), min_size=length, max_size=length)))
+    gap = st.sampled_from(((), (), *((each,) for each in types), tuple(sorted(types)), ("none such",)))
+    absent = tuple(draw(st.lists(gap, min_size=length - 1, max_size=length - 1))) if draw(st.booleans()) else ()
+    pattern = Pattern(events, "carrier", per, absent if any(absent) else ())
     selected = tuple(draw(sequence_outputs(f"out_{index}", pattern)) for index in range(draw(st.integers(1, 3))))
     if draw(st.integers(0, 2)) == 0:
         plain = dict.fromkeys(replace(part, name="") for part in selected)

@@ -60,10 +60,13 @@ class WindowWords:
 
 @dataclass(frozen=True)
 class PatternWords:
-    """The PATTERN clause: its words were checked, no value was read yet. ``seq``: where it begins."""
+    """The PATTERN clause: its words were checked, no value was read yet. ``seq``: where it begins; ``absent``: behind
+    which of the events (-1: none) stands the type of each NOT.
+    """
 
     seq: Token
     events: list[Token]
+    absent: list[tuple[int, Token]]
     on: Token
     per: list[Token]
 
@@ -291,17 +294,24 @@ def _pattern_words(tokens: Sequence[Token], begin: int) -> tuple[PatternWords, i
     words = ClauseReader(tokens, begin + 1, f"write {PATTERN}")
     seq = words.word("SEQ")
     words.word("(")
-    events = [words.event()]
-    while words.follows(","):
+    events, absent = list[Token](), list[tuple[int, Token]]()
+    while True:
+        event = words.event()
+        # NOT by itself is an event type
+        if event.text.upper() == "NOT" and event.token_type not in QUOTED and not words.follows(",", ")"):
+            absent.append((len(events) - 1, words.event()))
+        else:
+            events.append(event)
+        if not words.follows(","):
+            break
         words.word(",")
-        events.append(words.event())
     words.word(")")
     words.word("ON")
     on, per = words.name("ON names the column of the event types"), list[Token]()
     if words.follows("PARTITION BY"):
         words.word("PARTITION BY")
         per += words.names("PARTITION BY names columns")
-    return PatternWords(seq, events, on, per), words.cursor
+    return PatternWords(seq, events, absent, on, per), words.cursor
 
 
 def _options(tokens: Sequence[Token], begin: int) -> Token:
@@ -327,14 +337,14 @@ class ClauseReader:
     def __init__(self, tokens: Sequence[Token], cursor: int, hint: str) -> None:
         self.tokens, self.cursor, self.hint = tokens, cursor, hint
 
-    def follows(self, word: str) -> bool:
-        """Return whether the next token is this word, not quoted."""
+    def follows(self, *words: str) -> bool:
+        """Return whether the next token is one of these words, not quoted."""
         token = self.tokens[self.cursor] if self.cursor < len(self.tokens) else None
-        return token is not None and token.token_type not in QUOTED and token.text.upper() == word
+        return token is not None and token.token_type not in QUOTED and token.text.upper() in words
 
     def word(self, *words: str) -> Token:
         """Take one of the given words, or refuse the next token."""
-        return self._take(any(self.follows(word) for word in words), f"expected {' or '.join(words)} here")
+        return self._take(self.follows(*words), f"expected {' or '.join(words)} here")
 
     def token(self, kind: TokenType, what: str) -> Token:
         """Take a token of a kind, or refuse the next token."""

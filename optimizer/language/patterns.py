@@ -20,20 +20,28 @@ def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group
     if window is not None and (window.cumulative or window.calendar is not None or window.parts):
         message = "an event sequence lies in windows that are all equally long"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
-    if len(words.events) > scope.limits.pattern:
-        message = f"SEQ has {len(words.events)} events; the limit is {scope.limits.pattern}"
+    if len(words.events) + len(words.absent) > scope.limits.pattern:
+        message = f"SEQ has {len(words.events) + len(words.absent)} events; the limit is {scope.limits.pattern}"
         raise Refused("HDL-220", message, "split it into shorter sequences", words.seq.start)
     on = scope.column_of_token(words.on)
     if scope.schema[on].name not in ("string", "long"):
         message = f"{on} is {scope.schema[on]}: event types are strings or integers"
         raise Refused("HDL-221", message, "name the column that tells what an event is", words.on.start)
     events = tuple(_event_type(token, on, scope) for token in words.events)
+    absent: list[set[str]] = [set() for _ in events[1:]]
+    for behind, token in words.absent:
+        if not 0 <= behind < len(absent):
+            where = "ends" if behind >= 0 else "begins"
+            message = f"SEQ {where} with NOT {shown_text(token.text)}: what is absent lies between two events"
+            raise Refused("HDL-220", message, "write SEQ(A, NOT B, C)", token.start)
+        absent[behind].add(_event_type(token, on, scope))
     per = set(group_columns) | {_key_column(token, scope) for token in words.per}
     most = scope.limits.group_columns
     if len(per) > most:
         message = f"PARTITION BY and GROUP BY name {len(per)} columns; the limit is {most}"
         raise Refused("HDL-309", message, "", words.seq.start)
-    return Pattern(events, on, tuple(sorted(per)))
+    gaps = tuple(tuple(sorted(types)) for types in absent)
+    return Pattern(events, on, tuple(sorted(per)), gaps if any(gaps) else ())
 
 
 def _event_type(token: Token, on: str, scope: Scope) -> str:

@@ -17,7 +17,10 @@ from optimizer.synopses.synopsis import families_of
 from optimizer.workload.values import ACQ, Window
 
 Types = tuple[str, ...]
-"""Event types of a pattern or of a piece of one, in order."""
+"""Steps of a pattern or of a piece of one, in order: event types, each with what is absent behind it."""
+
+_Pass = tuple[Window, bool]
+"""The window of the queries that a pass answers, and whether events are absent in their patterns."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,17 @@ class SequenceSharing:
 
     @cached_property
     def patterns(self) -> dict[str, Types]:
-        """The event types of each query, by the name of the query."""
-        return {query.name: query.sequence.events for query in self.queries}
+        """The steps of each query, by the name of the query."""
+        return {query.name: query.sequence.steps for query in self.queries}
 
     @cached_property
-    def _queries_by_prefix(self) -> Mapping[tuple[Window, Types], tuple[str, ...]]:
-        """Names of the queries that have each prefix, by window and prefix."""
-        names_by_prefix: dict[tuple[Window, Types], list[str]] = {}
+    def _queries_by_prefix(self) -> Mapping[tuple[_Pass, Types], tuple[str, ...]]:
+        """Names of the queries that have each prefix, by pass and prefix."""
+        names_by_prefix: dict[tuple[_Pass, Types], list[str]] = {}
         for query in self.queries:
-            types = self.patterns[query.name]
+            types, of_pass = self.patterns[query.name], (query.window, bool(query.sequence.absent))
             for length in range(1, len(types) + 1):
-                names_by_prefix.setdefault((query.window, types[:length]), []).append(query.name)
+                names_by_prefix.setdefault((of_pass, types[:length]), []).append(query.name)
         return {prefix: tuple(names) for prefix, names in names_by_prefix.items()}
 
     @property
@@ -52,10 +55,10 @@ class SequenceSharing:
 
         Of the prefixes that the same queries share, only the longest. In alphabetical order.
         """
-        longest: dict[tuple[Window, tuple[str, ...]], Types] = {}
-        for (window, types), names in self._queries_by_prefix.items():
+        longest: dict[tuple[_Pass, tuple[str, ...]], Types] = {}
+        for (of_pass, types), names in self._queries_by_prefix.items():
             if len(types) > 1 and len(names) > 1:
-                longest[window, names] = max(longest.get((window, names), ()), types, key=len)
+                longest[of_pass, names] = max(longest.get((of_pass, names), ()), types, key=len)
         return tuple(sorted((types, names) for (_, names), types in longest.items()))
 
     def shared_length(self, name: str) -> int:
@@ -83,7 +86,7 @@ class SequenceSharing:
                 lines.append(f"  {sequence(types)}: counted once, shared with {companions}")
         if len(lines) == 1:
             lines.append("  no query of the same filter, group-by and window begins with the same two event types")
-        else:
+        elif not any(query.sequence.absent for query in self.queries if query.name == name):
             lines.append("  a run shares suffixes instead where its events make that cheaper")
         return lines
 

@@ -25,17 +25,23 @@ def answers(
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
     _check(events, queries, executor)
+    # what ends matches is no pattern of weighted events
     weighing = Weighing(events, queries)
-    measuring = [Measuring(weighing, query) for query in queries]
+    measuring = {query: Measuring(weighing, query) for query in queries if not query.absent}
     patterns = [replace(query, measures=()) for query in queries]
     counted = _counted(
-        weighing.events, [*patterns, *(query for each in measuring for query in each.wanted.values())], executor, ends
+        weighing.events,
+        [*patterns, *(query for each in measuring.values() for query in each.wanted.values())],
+        executor,
+        ends,
     )
     values: dict[tuple[int, Measure], Integers | Numbers] = {}
     for i, query in enumerate(queries):
-        weighted_counts = {key: counted[pattern] for key, pattern in measuring[i].wanted.items()}
+        if query not in measuring:
+            continue
+        weighted_counts = {key: counted[pattern] for key, pattern in measuring[query].wanted.items()}
         for measure in query.measures:
-            value = measuring[i].value(measure, counted[patterns[i]], weighted_counts)
+            value = measuring[query].value(measure, counted[patterns[i]], weighted_counts)
             if value is not None:
                 values[i, measure] = value
     values |= _measured(events, queries, ends, values)

@@ -170,15 +170,18 @@ class _Load:
 
 
 def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
-    """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
+    """Partition the queries into groups and give each its executor, so that the additions of rows are few. Queries
+    with absent events have groups of their own: only ``windows`` that move forward end matches.
+    """
     load = _Load(events)
+    plain = [i for i, query in enumerate(queries) if not query.absent]
+    chosen = _merged_groups(load, queries, [i for i, query in enumerate(queries) if query.absent], False)
     if executor == "landmarks":
-        return _between_landmarks(load, queries, range(len(queries)))
-    both = [_merged_groups(load, queries, backward) for backward in (False, True)]
+        return chosen + _between_landmarks(load, queries, plain)
+    both = [_merged_groups(load, queries, plain, backward) for backward in (False, True)]
     best = min(both, key=lambda groups: sum(group.cost for group in groups))
     if executor == "windows":
-        return best
-    chosen: list[Group] = []
+        return chosen + best
     for group in best:
         options = [[group]]
         # below this, what might be saved is about what it takes to find out
@@ -217,10 +220,12 @@ def _group(
     return Group(executor, members, backward, slide, range_, shift, cost, *bits)
 
 
-def _merged_groups(load: _Load, queries: Sequence[SequenceQuery], backward: bool) -> list[Group]:
+def _merged_groups(
+    load: _Load, queries: Sequence[SequenceQuery], members: Iterable[int], backward: bool
+) -> list[Group]:
     """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
-    alike = _alike(queries, range(len(queries)))
-    groups = [group for members in alike if (group := _group(load, "windows", queries, members, backward)) is not None]
+    alike = _alike(queries, members)
+    groups = [group for same in alike if (group := _group(load, "windows", queries, same, backward)) is not None]
     merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
     while True:
         best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()

@@ -178,9 +178,10 @@ class Trie(NamedTuple):
     parent and its length; ``leaf`` (n + 1,). ``of_kind``: nodes by type, the longest first; those of type t and length
     d are ``of_kind[of_kind_first[t * (deepest + 1) + deepest - d]:...[... + 1]]``. Queries by the node where they end,
     ``query[query_first[u]:query_first[u + 1]]``, each with the number of its range in ``span``; and by their range,
-    ``span_query`` and ``span_node[span_first[r]:span_first[r + 1]]``. ``repeats``: how often a type occurs in one
-    pattern at most, so that a window of n events rounds ``repeats * n + roundings`` times at most. ``nodes``: n + 1;
-    ``queries``: their number.
+    ``span_query`` and ``span_node[span_first[r]:span_first[r + 1]]``. ``reset``, ``reset_first``: as ``of_kind``, the
+    nodes whose matches end where an event of the type comes, because it is absent behind them. ``repeats``: how often a
+    type occurs in one pattern at most, so that a window of n events rounds ``repeats * n + roundings`` times at most.
+    ``nodes``: n + 1; ``queries`` and ``resets``: their number.
     """
 
     kind: Longs
@@ -196,6 +197,9 @@ class Trie(NamedTuple):
     span_query: Longs
     span_node: Longs
     span_first: Longs
+    reset: Longs
+    reset_first: Longs
+    resets: int
     repeats: int
     roundings: int
     nodes: int
@@ -1144,6 +1148,57 @@ def _read_of_double_sums(state, index, steps):
     return state.count[index] != 0.0, np.uint64(0), np.int64(0), total, FINE
 
 
+class Extremes(NamedTuple):
+    """MIN: which rows have a match, which of those a value, and the least one, as integers that are ordered alike."""
+
+    some: NDArray[np.uint8]
+    known: NDArray[np.uint8]
+    least: Longs
+
+
+class ExtremeValues(NamedTuple):
+    """The least value of each event (n,), and how many it has. ``kind``: as of :class:`IntegerValues`."""
+
+    kind: int
+    least: Longs
+    known: Longs
+
+
+@_of(Extremes)
+def _clear_of_extremes(state, index):
+    state.some[index] = state.known[index] = 0
+
+
+@_of(Extremes)
+def _open_of_extremes(state, index):
+    state.some[index] = 1
+
+
+@_inner
+def _join_least(state, index, value):
+    if state.known[index] == 0 or value < state.least[index]:
+        state.known[index], state.least[index] = 1, value
+
+
+@_of(Extremes)
+def _follow_of_extremes(state, values, kind, to, parent, lanes, event, often):
+    has_value = kind == values.kind and values.known[event] > 0
+    for lane in range(lanes):
+        a, b = to + lane, parent + lane
+        if state.some[b] == 0:
+            continue
+        state.some[a] = 1
+        if state.known[b] != 0:
+            _join_least(state, a, state.least[b])
+        if has_value:
+            _join_least(state, a, values.least[event])
+
+
+@_of(Extremes)
+def _read_of_extremes(state, index, steps):
+    return state.some[index] != 0, np.uint64(state.least[index]), np.int64(state.known[index]), 0.0, FINE
+
+
 # ------------------------------------------------------------------------------- windows, as they move on
 @_inner
 def _first_from(block, used, time):
@@ -1186,6 +1241,16 @@ def _close(trie, state, windows, span, window, opened, seen, run, answers, fille
 
 
 @_inner
+def _reset(trie, state, block, begin, end, depth, lanes):
+    """End the matches of the nodes of a depth behind which one of the events [begin, end) is absent."""
+    for e in range(begin, end):
+        place = block.kind[e] * (trie.deepest + 1) + trie.deepest - depth
+        for n in range(trie.reset_first[place], trie.reset_first[place + 1]):
+            for lane in range(lanes):
+                _clear(state, trie.reset[n] * lanes + lane)
+
+
+@_inner
 def _by_event(
     trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, answers, filled
 ):  # fmt: skip
@@ -1211,10 +1276,13 @@ def _by_event(
                     unsure |= doubtful
                 due[span] += 1
         # the longest prefixes first: what they follow has not seen this timestamp yet
-        for depth in range(deepest if end > begin + 1 else 1, 0, -1):
+        alone = end == begin + 1 and trie.resets == 0
+        for depth in range(1 if alone else deepest, 0, -1):
+            if trie.resets > 0:
+                _reset(trie, state, block, begin, end, depth, lanes)
             for e in range(begin, end):
                 place, places = block.kind[e] * (deepest + 1) + deepest - depth, 1
-                if end == begin + 1:
+                if alone:
                     place, places = block.kind[e] * (deepest + 1), deepest + 1
                 for n in range(trie.of_kind_first[place], trie.of_kind_first[place + places]):
                     node = trie.of_kind[n]

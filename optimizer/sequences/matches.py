@@ -28,12 +28,22 @@ class Measure:
 
 @dataclass(frozen=True)
 class SequenceQuery:
-    """One query: ``pattern`` of type codes (at least one), windows ``[k*slide, k*slide + range)`` in ticks."""
+    """One query: ``pattern`` of type codes (at least one), windows ``[k*slide, k*slide + range)`` in ticks.
+
+    ``absent``: empty, or for each code of the pattern those of which no event lies between it and the next one (behind
+    the last: none).
+    """
 
     pattern: tuple[int, ...]
     range: int
     slide: int
     measures: tuple[Measure, ...] = ()
+    absent: tuple[tuple[int, ...], ...] = ()
+
+    def first(self, steps: int) -> SequenceQuery:
+        """The query of a prefix, without measures."""
+        absent = (*self.absent[: steps - 1], ()) if any(self.absent[: steps - 1]) else ()
+        return SequenceQuery(self.pattern[:steps], self.range, self.slide, (), absent)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Weighing:
     def __init__(self, events: Events, queries: Sequence[SequenceQuery]) -> None:
         self.given = events
         # patterns have types that no event has
-        used = [code for query in queries for code in query.pattern]
+        used = [code for query in queries for codes in (query.pattern, *query.absent) for code in codes]
         self._next = max(int(events.type.max(initial=0)), *used, 0) + 1
         measures = [measure for query in queries for measure in query.measures]
         # extremes need the events of all types of their patterns

@@ -6,12 +6,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.combine.elements import doubles
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Events, Longs
 from optimizer.sequences.executors import BLOCK, BROAD, CLOSE, MARGIN, MIDDLING, MIXED, NARROW, SAMPLE, Group
@@ -19,23 +20,35 @@ from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuer
 from optimizer.sequences.prefixes import prefixes
 
 
-def _tree(patterns: Sequence[Sequence[int]], spans: Sequence[int], kinds: int, roundings: int) -> kernels.Trie:
-    """The trie of the ``patterns`` of the queries, of ``kinds`` local types; ``spans``: number of the range of each."""
+def _tree(
+    patterns: Sequence[Sequence[int]],
+    spans: Sequence[int],
+    kinds: int,
+    roundings: int,
+    absent: Sequence[tuple[int, ...]] = ((),),
+) -> kernels.Trie:
+    """The trie of the ``patterns`` of the queries, of ``kinds`` local types; ``spans``: number of the range of each;
+    ``absent``: sets of types, of which the codes of patterns, number of the set * ``kinds`` + type, have one each.
+    """
     nodes = prefixes(patterns)
     deepest, size = int(nodes.depth.max()), len(nodes.last)
     leaf = np.ones(size, dtype=np.uint8)
     leaf[nodes.parent[1:]] = 0
-    kind = nodes.last.copy()
-    kind[0] = kinds
+    behind, kind = np.divmod(nodes.last, kinds)
+    behind[0], kind[0] = 0, kinds
+    reset = [(absent_kind, node) for node, number in enumerate(behind.tolist()) for absent_kind in absent[number]]
+    reset_kind, reset_node = np.array(reset, dtype=np.int64).reshape(-1, 2).T
+    by_reset, reset_first = _by(reset_kind * (deepest + 1) + deepest - nodes.depth[reset_node], kinds * (deepest + 1))
     of_kind, of_kind_first = _by(kind[1:] * (deepest + 1) + deepest - nodes.depth[1:], kinds * (deepest + 1))
     ends = nodes.number[np.arange(len(patterns)), nodes.lengths - 1]
     at_end, end_first = _by(ends, size)
     span = np.array(spans)
     at_span, span_first = _by(span, max(spans) + 1)
-    repeats = max(max(Counter(pattern).values()) for pattern in patterns)
+    repeats = max(max(Counter(code % kinds for code in pattern).values()) for pattern in patterns)
     return kernels.Trie(
         kind, nodes.parent, nodes.depth, leaf, deepest, of_kind + 1, of_kind_first, at_end, end_first, span, at_span,
-        ends[at_span], span_first, repeats, roundings, size, len(patterns),
+        ends[at_span], span_first, reset_node[by_reset], reset_first, len(reset), repeats,
+        roundings, size, len(patterns),
     )  # fmt: skip
 
 
@@ -55,11 +68,20 @@ class Pass:
         self, events: Events, queries: Sequence[SequenceQuery], ends: tuple[int, int] | None, group: Group
     ) -> None:
         self._events, self._runs, self._queries, self._ends, self._group = events, events.runs, queries, ends, group
-        types = sorted({code for query in queries for code in query.pattern})
+        absent = dict.fromkeys(types for query in queries for types in ((), *query.absent))
+        types = sorted({code for query in queries for codes in (query.pattern, *query.absent) for code in codes})
         self._local = {code: number for number, code in enumerate(types)}
+        self._absent = [tuple(self._local[code] for code in codes) for codes in absent]
         self._kinds = sorted({(query.range, query.slide) for query in queries})
         self._spans = [self._kinds.index((query.range, query.slide)) for query in queries]
-        self._patterns = [[self._local[code] for code in query.pattern] for query in queries]
+        number = {codes: place * len(types) for place, codes in enumerate(absent)}
+        self._patterns = [
+            [
+                self._local[code] + number[gap]
+                for code, gap in zip(query.pattern, query.absent or ((),) * len(query.pattern), strict=True)
+            ]
+            for query in queries
+        ]
         # of one event: its multiplicity as a double, the product with it and the sum
         self._roundings = 4 * max(len(query.pattern) for query in queries)
         table = np.full(max(types) + 2, -1)
@@ -93,7 +115,7 @@ class Pass:
 
     def _new_trie(self, backward: bool) -> kernels.Trie:
         patterns = [pattern[:: -1 if backward else 1] for pattern in self._patterns]
-        return _tree(patterns, self._spans, len(self._local), self._roundings)
+        return _tree(patterns, self._spans, len(self._local), self._roundings, self._absent)
 
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
@@ -101,11 +123,13 @@ class Pass:
 
     def ladder(self) -> Iterator[Taker]:
         """Ways to count: the keys that one cannot count are left to the next."""
+        if len(self._absent) > 1:
+            return self._by_event()
         first = self._landmarks if self._group.executor == "landmarks" else self._rows
         return itertools.chain(first(), [self._wide])
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
-        """The values of a ``sum`` or of what is ``known``, in the order of :meth:`counts`, event by event."""
+        """The values of a measure, in the order of :meth:`counts`, event by event."""
         attribute, kind = self._events.attributes[measure.attribute], self._local.get(measure.type, -1)
         trie, words = self._trie(self._group.backward), np.uint64
 
@@ -131,6 +155,12 @@ class Pass:
                 return take(narrow._replace(high=room(words), sum_high=room(words)))(chosen)
 
             return [_integers(part) for part in self._climb([take(narrow), wide])]
+        if measure.function in ("min", "max"):
+            # the order of integers is turned round without an overflow by the complement
+            least = attribute.least if measure.function == "min" else ~attribute.greatest
+            values = kernels.ExtremeValues(kind, least, attribute.known)
+            extremes = kernels.Extremes(room(np.uint8), room(np.uint8), room(np.int64))
+            return [_extremes(part, measure, attribute.exact) for part in self._climb([take(extremes)])]
         assert measure.function == "sum" and attribute.special is not None
         values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
         sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
@@ -160,6 +190,16 @@ class Pass:
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, True, chosen)
         if MIXED <= bits < BROAD:
             yield broad
+
+    def _by_event(self) -> Iterator[Taker]:
+        """All keys event by event: node by node nothing ends a match."""
+        trie = self._trie(False)
+        low = kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
+        size = kernels.aligned(len(low), np.float64)
+        for high in (None, kernels.aligned(len(low), np.uint64)):
+            dense = self._dense(trie, False, wide=high is not None)._replace(costs=(math.inf, 0.0, 0.0))
+            state = kernels.Counts(low, high, size)
+            yield partial(self._slide, trie, state, None, dense, True)
 
     def _lone(self, trie: kernels.Trie, low: NDArray[np.uint64]) -> Iterator[Taker]:
         """The keys with few events, if there are any."""
@@ -373,6 +413,12 @@ def _part(answers: kernels.AnswerColumns, filled: int, narrow: bool = False) -> 
     columns: Any = (column[:filled] for column in answers)
     part = Part(*columns)
     return part._replace(high=None, flag=None) if narrow else part
+
+
+def _extremes(answers: kernels.Ordered, measure: Measure, exact: bool) -> Numbers:
+    least, known = answers.low.view(np.int64), answers.high != 0
+    best = np.where(known, least if measure.function == "min" else ~least, 0)
+    return Numbers(best if exact else doubles(best), known)
 
 
 def _integers(answers: kernels.Ordered) -> Integers:

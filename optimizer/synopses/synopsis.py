@@ -331,7 +331,7 @@ def _of_sequences(
     synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
     for (filter, group_by), members in families_of(queries).items():
         pattern = members[0].sequence
-        types = {event for query in members for event in query.sequence.events}
+        types = frozenset[str]().union(*(query.sequence.types for query in members))
         carriers: dict[tuple[Expression, Type], set[str]] = {}
         for output in (output for query in members for output in query.computed):
             if output.argument is not None and output.argument_type is not None and output.event in types:

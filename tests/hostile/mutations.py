@@ -65,6 +65,7 @@ NASTY = (
         "PATTERN",
         "SEQ",
         "reached(2)",
+        "SEQ(A, NOT B, C)",
     ),
     *(
         "GROUP BY",

@@ -214,6 +214,9 @@ def _sequence(random: random.Random) -> tuple[str, list[str]]:
     if per and also.random() < 0.5:
         step = also.randint(1, len(events))
         chosen.append(also.choice((f"reached({step})", f"REACHED({step}) / reached(1)", f"-reached( {step} )")))
+    if also.random() < 0.4:
+        for place in also.sample(range(1, len(events)), also.randint(0, len(events) - 1)):
+            events[place] = f"{also.choice(('NOT', 'not'))} {also.choice(('A', 'C'))}, {events[place]}"
     return f"PATTERN SEQ({', '.join(events)}) ON symbol{per}", chosen
 
 

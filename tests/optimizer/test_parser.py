@@ -1127,6 +1127,24 @@ def test_event_types_of_an_integer_column() -> None:
     assert [output.event for output in query.outputs] == [None, "1"]
 
 
+def test_types_are_absent_between_two_events() -> None:
+    def pattern_of(written: str) -> Pattern:
+        return read(f"SELECT count(*) FROM trades PATTERN SEQ({written}) ON symbol {WINDOW}").sequence
+
+    pattern = pattern_of("A, NOT C, not 'B 1', NOT C, B, A, NOT A, B")
+    assert pattern == Pattern(("A", "B", "A", "B"), "symbol", (), (("B 1", "C"), (), ("A",)))
+    assert str(pattern) == "SEQ(A, NOT B 1, NOT C, B, A, NOT A, B)" and pattern.types == {"A", "B", "B 1", "C"}
+    assert from_json(to_json(pattern)) == pattern
+    assert pattern_of("A, B").absent == () and "absent" not in to_json(pattern_of("A, B"))
+    # a type may be called NOT
+    assert pattern_of("NOT, 'NOT', A, `NOT`, NOT").events == ("NOT", "NOT", "A", "NOT", "NOT")
+    assert pattern_of("A, NOT NOT, B").absent == (("NOT",),)
+    query = read(f"SELECT count(*) AS n FROM trades PATTERN SEQ(1, NOT 02, 3) ON qty {WINDOW}")
+    assert query.sequence.absent == (("2",),)
+    with pytest.raises(ValueError, match="between two events"):
+        Pattern(("A", "B"), "symbol", (), ((), ()))
+
+
 def test_aggregates_of_sequences_and_their_types() -> None:
     query = read(
         "SELECT count(*), count(A), count(A.price), sum(A.qty), sum(B.fee) AS f, sum(A.price), avg(B.qty), avg(B.fee), "
@@ -1183,6 +1201,11 @@ def test_thresholds_on_sequences() -> None:
         ("SELECT count(*) FROM trades PATTERN SEQ(^) ON symbol {w}", "HDL-107", "SEQ(A, B, C)"),
         ("SELECT count(*) FROM trades PATTERN SEQ(A ^B) ON symbol {w}", "HDL-107", "SEQ(A, B, C)"),
         ("SELECT count(*) FROM trades PATTERN SEQ(A, B) ^{w}", "HDL-107", "ON <type column>"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(NOT ^A, B) ON symbol {w}", "HDL-220", "SEQ(A, NOT B, C)"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A, B, NOT ^C) ON symbol {w}", "HDL-220", "SEQ(A, NOT B, C)"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A, NOT B ^C, D) ON symbol {w}", "HDL-107", "SEQ(A, B, C)"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A, NOT ^7, D) ON symbol {w}", "HDL-221", "quote it"),
+        (f"SELECT count(*) FROM trades PATTERN ^SEQ(A, {'NOT C, ' * 63}B) ON symbol {{w}}", "HDL-220", "split"),
         ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol ^PATTERN SEQ(B) ON symbol {w}", "HDL-107", ""),
         ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol ^price {w}", "HDL-101", "WHERE"),
         ("SELECT count(*) FROM trades PATTERN SEQ(A) ON ^symbl {w}", "HDL-202", "did you mean symbol?"),

@@ -189,6 +189,19 @@ def test_a_query_is_explained_with_the_prefixes_that_it_shares() -> None:
     assert set(explain(plan, "q0").sequence) < set(explain(plan, "q0").lines())
 
 
+def test_patterns_with_absent_events_share_prefixes_among_themselves() -> None:
+    patterns = "Oak, NOT Elm, Main, State", "Oak, NOT Elm, Main, Bay", "Oak, Main, State", "Oak, NOT Bay, Main, State"
+    plan = planned(workload(*map(counts, patterns)))
+    assert explain(plan, "q0").sequence == (
+        "q0 counts SEQ(Oak, NOT Elm, Main, State)",
+        "  SEQ(Oak, NOT Elm, Main): counted once, shared with q1",
+    )
+    for name in ("q2", "q3"):
+        assert len(explain(plan, name).sequence) == 2 and "no query" in explain(plan, name).sequence[1]
+    (sharing,) = plan.trees[0].sequences
+    assert sharing.counted == 3 + 1 + 3 + 3
+
+
 def test_a_difference_names_the_prefixes_that_become_shared() -> None:
     few = workload(*TRAFFIC, counts("Main, State"))
     before, after = planned(few), planned(workload(*TRAFFIC, counts("Main, State"), counts("Main, State, Elm")))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from optimizer.sequences import measuring, passes
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
 from optimizer.sequences.matches import Answers, Integers, Measure, Numbers, SequenceQuery
+from optimizer.sequences.passes import EXECUTORS
 from tests.sizes import examples
 
 MOST = 10**38 - 1
@@ -53,13 +55,20 @@ def windows(events: list[Event], query: SequenceQuery) -> Iterator[tuple[int, in
                 yield key, start, inside
 
 
-def matches(events: list[Event], pattern: tuple[int, ...], after: int | None = None) -> Iterator[tuple[Event, ...]]:
+def matches(events: list[Event], query: SequenceQuery) -> Iterator[tuple[Event, ...]]:
+    for match in orders(events, query.pattern):
+        pairs = zip(query.absent, itertools.pairwise(match), strict=False)
+        if not any(a.time < b.time < c.time for absent, (a, c) in pairs for b in events if b.type in absent):
+            yield match
+
+
+def orders(events: list[Event], pattern: tuple[int, ...], after: int | None = None) -> Iterator[tuple[Event, ...]]:
     if not pattern:
         yield ()
         return
     for event in events:
         if event.type == pattern[0] and (after is None or event.time > after):
-            for later_events in matches(events, pattern[1:], event.time):
+            for later_events in orders(events, pattern[1:], event.time):
                 yield (event, *later_events)
 
 
@@ -81,7 +90,7 @@ def aggregate(found: list[tuple[Event, ...]], measure: Measure) -> Any:
 def enumerated(events: list[Event], query: SequenceQuery) -> dict[tuple[int, int], list[Any]]:
     out = {}
     for key, start, inside in windows(events, query):
-        if sequences := list(matches(inside, query.pattern)):
+        if sequences := list(matches(inside, query)):
             out[key, start] = [len(sequences), *(aggregate(sequences, measure) for measure in query.measures)]
     return out
 
@@ -94,7 +103,8 @@ def counted(events: list[Event], query: SequenceQuery) -> dict[tuple[int, int], 
         for _, group in itertools.groupby(inside, key=lambda event: event.time):
             types = [event.type for event in group]
             for j in range(len(query.pattern), 0, -1):
-                counts[j] += types.count(query.pattern[j - 1]) * counts[j - 1]
+                before = 0 if query.absent and set(query.absent[j - 1]) & set(types) else counts[j]
+                counts[j] = before + types.count(query.pattern[j - 1]) * counts[j - 1]
         if counts[-1]:
             out[key, start] = counts[-1]
     return out
@@ -145,12 +155,37 @@ QUERY = st.builds(
     st.sampled_from([1, 2, 3, 4, 6, 7, 25]),
     st.lists(MEASURE, max_size=3).map(tuple),
 )
+GAPS = st.lists(st.sampled_from([(), (), (0,), (1,), (2,), (0, 2), (3, 1)]), min_size=3, max_size=3)
+ABSENT = st.builds(lambda query, gaps: replace(query, absent=(*gaps[: len(query.pattern) - 1], ())), QUERY, GAPS).map(
+    lambda query: query if any(query.absent) else replace(query, absent=())
+)
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EVENT, max_size=14), st.lists(QUERY, min_size=1, max_size=4))
 def test_measures_are_those_of_all_matches(events: list[Event], asked: list[SequenceQuery]) -> None:
     check(events, asked)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(EVENT, max_size=14), st.lists(ABSENT, min_size=1, max_size=4), st.sampled_from([None, *EXECUTORS]))
+def test_events_that_are_absent_end_matches(events: list[Event], asked: list[SequenceQuery], executor: str) -> None:
+    """Whatever else is asked, and of each prefix as of a pattern."""
+    prefixes = [query.first(steps) for query in asked for steps in range(1, len(query.pattern) + 1)]
+    check(events, [*asked, *prefixes], executor)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(2, 45), st.integers(0, 44), st.integers(20, 400))
+def test_counts_of_any_size_end_where_an_absent_event_comes(seed: int, length: int, gap: int, range_: int) -> None:
+    chance = np.random.default_rng(seed)
+    types = chance.choice(3, 300, p=[0.6, 0.39, 0.01]).tolist()
+    rows = [Event(0, time // 2, type_) for time, type_ in enumerate(types)]
+    absent = tuple((2,) if place == gap % (length - 1) else () for place in range(length))
+    query = SequenceQuery(tuple(chance.integers(0, 2, length).tolist()), range_, 50, (), absent)
+    (query_answers,) = answers(compact(rows), [query])
+    expected = {place: [count if count <= MOST else None] for place, count in counted(rows, query).items()}
+    assert table(query_answers) == expected
 
 
 SIZES = st.sampled_from([1, 1, 1, 10**5, 2**40])

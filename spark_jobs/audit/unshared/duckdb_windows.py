@@ -243,8 +243,8 @@ def _read_typed_events(
 ) -> tuple[str, list[str]]:
     pattern = query.sequence
     on = f"{names[pattern.on]}::VARCHAR"
-    # events of other types are in no sequence
-    where = f"({where}) AND {on} IN ({', '.join(map(text_literal, pattern.events))})"
+    # events of other types are in no sequence, and come between none
+    where = f"({where}) AND {on} IN ({', '.join(map(text_literal, sorted(pattern.types)))})"
     return where, [*read, time, on, *(f"{names[name]}::VARCHAR" for name in pattern.per)]
 
 

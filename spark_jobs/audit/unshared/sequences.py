@@ -103,7 +103,7 @@ def _float(value: Fraction) -> float:
 
 
 def matches(
-    events: Iterable[Event], pattern: Sequence[str], over: Sequence[tuple[str | None, _Over]]
+    events: Iterable[Event], pattern: Pattern, over: Sequence[tuple[str | None, _Over]]
 ) -> tuple[list[int], list[Any]]:
     """Numbers of sequences of one key's events that match the prefixes of a pattern, from the empty one on, and the
     aggregates over those that match all of it.
@@ -111,13 +111,18 @@ def matches(
     ``over``: for each output the type of the events that it aggregates (None: nothing) and its value over nothing.
     """
     nothing = [start for _, start in over]
-    counts = [1] + [0] * len(pattern)
+    counts = [1] + [0] * len(pattern.events)
     states: list[list[Any]] = [list(nothing) for _ in counts]
     for _, together in groupby(sorted(events, key=itemgetter(0)), key=itemgetter(0)):
         # events of one time do not follow one another: all extend what was there before
         more, known = list(counts), [list(values) for values in states]
-        for _, type_, values in together:
-            for place, event in enumerate(pattern):
+        moment = list(together)
+        for place, types in enumerate(pattern.absent, 1):
+            if any(type_ in types for _, type_, _ in moment):
+                # nothing later follows what was there before (recounting of A-Seq)
+                more[place], known[place] = 0, list(nothing)
+        for _, type_, values in moment:
+            for place, event in enumerate(pattern.events):
                 if event != type_ or not counts[place]:
                     continue
                 more[place + 1] += counts[place]
@@ -164,7 +169,7 @@ def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]
     sequences, states = 0, [start for _, start in over]
     reached = [0] * (len(query.sequence.events) + 1)
     for events in keys:
-        counts, more = matches(events, query.sequence.events, over)
+        counts, more = matches(events, query.sequence, over)
         sequences += counts[-1]
         reached = [known + (count > 0) for known, count in zip(reached, counts, strict=True)]
         states = [known.joined(new) for known, new in zip(states, more, strict=True)]

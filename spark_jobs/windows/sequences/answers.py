@@ -149,9 +149,13 @@ def sequence_queries(query: ACQ, sequenced: Sequenced) -> list[SequenceQuery]:
     """The query as the executors take it: its pattern, and the prefixes of the steps that it counts the keys of, the
     first step before the others. Raises ValueError if the synopsis does not keep what it takes.
     """
-    pattern = tuple(sequenced.types.index(event) for event in query.sequence.events)
-    sequences = SequenceQuery(pattern, query.window.range, query.window.slide, _measures(query, sequenced))
-    return [sequences, *(replace(sequences, pattern=pattern[:step], measures=()) for step in _steps(query))]
+    window, number = query.window, sequenced.types.index
+    pattern = tuple(map(number, query.sequence.events))
+    absent = tuple(tuple(map(number, types)) for types in query.sequence.absent)
+    sequences = SequenceQuery(
+        pattern, window.range, window.slide, _measures(query, sequenced), (*absent, ()) if absent else ()
+    )
+    return [sequences, *map(sequences.first, _steps(query))]
 
 
 def _steps(query: ACQ) -> list[int]:
