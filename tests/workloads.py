@@ -21,6 +21,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import instants
 from optimizer.workload import values
 from optimizer.workload.derived import derived_type
+from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.expression import exact_literal, family_of, type_of
 from optimizer.workload.grouping_sets import grouping_column
 from optimizer.workload.notation import written
@@ -44,7 +45,6 @@ from optimizer.workload.values import (
     Literal,
     Order,
     Output,
-    Pattern,
     Source,
     Stream,
     Top,

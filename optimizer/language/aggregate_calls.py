@@ -40,6 +40,7 @@ from optimizer.language.words import (
     written_name,
 )
 from optimizer.workload.attributes import last_name, shown_column
+from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.ordered import is_ordered_by, state_in_time, value_in_order
 from optimizer.workload.values import (
     BOOLEAN,
@@ -51,7 +52,6 @@ from optimizer.workload.values import (
     Expression,
     Literal,
     Output,
-    Pattern,
     Type,
     Window,
     columns_of,

@@ -9,7 +9,8 @@ from sqlglot.tokens import Token, TokenType
 from optimizer.language.clauses import PatternWords
 from optimizer.language.refusals import TIME_WINDOW, Refused, shown_text
 from optimizer.language.scope import Scope
-from optimizer.workload.values import DOUBLE, Pattern, Window
+from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.values import DOUBLE, Window
 
 
 def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group_columns: Collection[str]) -> Pattern:

@@ -418,12 +418,12 @@ WINDOW RANGE '10 minutes' SLIDE '1 minute' ON request_time GROUP BY host;
 SELECT user_id, count(*) AS sequences FROM actions PATTERN SEQ(view, cart, buy) ON kind PARTITION BY user_id
 WINDOW RANGE '1 hour' SLIDE '10 minutes' ON action_time GROUP BY user_id;
 
--- name: clickhouse_funnel_level_two
+-- name: clickhouse_funnel_levels
 -- source: ClickHouse | parametric aggregate functions, windowFunnel
--- what: users who came from viewing to the cart within half an hour
-SELECT user_id, count(*) AS sequences, min(cart.price) AS cheapest FROM actions
-PATTERN SEQ(view, cart) ON kind PARTITION BY user_id
-WINDOW RANGE '30 minutes' SLIDE '5 minutes' ON action_time GROUP BY user_id HAVING count(*) > 0;
+-- what: users who viewed, put into the cart and bought within half an hour, by how far they came
+SELECT country, reached(1) AS viewed, reached(2) AS carted, reached(3) AS bought FROM actions
+PATTERN SEQ(view, cart, buy) ON kind PARTITION BY user_id
+WINDOW RANGE '30 minutes' SLIDE '5 minutes' ON action_time GROUP BY country;
 
 -- name: clickhouse_bot_traffic
 -- source: ClickHouse | string functions, match and extract

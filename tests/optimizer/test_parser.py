@@ -20,6 +20,7 @@ from optimizer.language.files import workload_files
 from optimizer.language.parser import ParseResult, load_workload, parse
 from optimizer.language.words import RESERVED, Limits
 from optimizer.workload.derived import derived_type
+from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.expression import call_type, exact_literal, type_of
 from optimizer.workload.instants import DAY, duration_text, parse_duration
 from optimizer.workload.predicates import normal
@@ -41,7 +42,6 @@ from optimizer.workload.values import (
     Expression,
     Literal,
     Output,
-    Pattern,
     Source,
     Stream,
     Type,

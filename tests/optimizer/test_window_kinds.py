@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from optimizer.workload import window_kinds
+from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.values import (
     ACQ,
     DOUBLE,
@@ -16,7 +17,6 @@ from optimizer.workload.values import (
     TIMESTAMP,
     Calendar,
     Output,
-    Pattern,
     Source,
     Stream,
     Window,

@@ -32,6 +32,7 @@ from tests.workloads import (
     cases,
     long_cases,
     outputs,
+    reached,
     sequence_cases,
     session_cases,
     several_cases,
@@ -113,6 +114,22 @@ def test_sessions_answer_as_the_oracle(case: Case, algorithm: str, pieces: int, 
 def test_sequences_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int]) -> None:
     """Of every pattern, window, key and aggregate, in whatever pieces events come."""
     assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end)) == []
+
+
+@settings(FAST, max_examples=examples(60))
+@given(sequence_cases(3, 40), st.data(), st.sampled_from(ALGORITHMS), st.integers(1, 3))
+def test_funnels_answer_as_the_oracle(case: Case, data: st.DataObject, algorithm: str, pieces: int) -> None:
+    """Of every step, whether events are absent or not, however the span is cut."""
+    funnels = []
+    for query in (query for query in case.workload.queries if query.pattern is not None and query.pattern.per):
+        length = len(query.sequence.events)
+        steps = data.draw(st.lists(st.integers(1, length), min_size=1, max_size=length))
+        asked = (*(reached(f"step_{at}", step) for at, step in enumerate(steps)), query.outputs[0])
+        funnels.append(replace(query, outputs=asked[: data.draw(st.integers(1, len(asked)))]))
+    assume(funnels)
+    case = replace(case, workload=replace(case.workload, queries=tuple(funnels)))
+    parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
 
 
 @settings(FAST, max_examples=examples(20))
@@ -271,11 +288,11 @@ def test_rerun_splitting_and_order_change_no_byte(
 
 @settings(DEAR, max_examples=examples(3, 40, slow=6))
 @given(
-    generated=st.one_of(calendar_cases(), several_cases(), session_cases()),
+    generated=st.one_of(calendar_cases(), several_cases(), session_cases(), sequence_cases()),
     algorithm=st.sampled_from(ALGORITHMS),
     data=st.data(),
 )
-def test_late_events_reach_irregular_windows(
+def test_late_events_reach_irregular_windows_and_sequences(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, generated: Case, algorithm: str, data: st.DataObject
 ) -> None:
     """Live runs over some of the events, in any order; then the others come, and a run answers what they change."""

@@ -17,7 +17,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
-from optimizer.workload.values import ACQ, DOUBLE, REACHED, Output, Pattern, Type, decimal
+from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.values import ACQ, DOUBLE, REACHED, Output, Type, decimal
 
 Event = tuple[int, str, tuple[Any, ...]]
 """Time in microseconds, type, and the value of each output's argument."""

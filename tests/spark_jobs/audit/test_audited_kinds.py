@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Condition, Literal, Output, Pattern, Window
+from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Condition, Literal, Output, Window
 from spark_jobs.audit.checks.kinds import AUDITS, AnsweredWindows, AnswerTimes, AuditedKind
 from spark_jobs.audit.checks.sampling import Past
 from spark_jobs.store.warehouse.data_files import BUCKETS

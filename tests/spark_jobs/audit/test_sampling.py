@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Output, Pattern, Window
+from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Output, Window
 from spark_jobs.audit.checks import recompute, staged_answers
 from spark_jobs.audit.checks.recompute import Drawn, drawn
 from spark_jobs.audit.checks.sampling import (

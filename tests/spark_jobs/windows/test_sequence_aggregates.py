@@ -151,6 +151,42 @@ def test_keys_are_added_up_to_groups_and_by_the_driver_where_there_are_none() ->
     assert (row["key"], row["texts"], row["longs"]) == ("[]", ["3"], [9])
 
 
+FUNNEL = [
+    *[(10, "A", 1), (20, "B", 1), (30, "C", 1), (40, "C", 1)],  # the last step, twice
+    *[(10, "A", 2), (10, "B", 2), (20, "B", 2)],
+    *[(10, "B", 3), (20, "A", 3), (30, "C", 3)],  # the wrong order
+    *[(10, "B", 4), (20, "C", 4)],
+    *[(HOUR + 10, "A", 5)],
+]
+
+
+@pytest.mark.parametrize("zones", [1, 2])
+def test_a_funnel_counts_the_keys_of_each_step_and_has_a_row_from_the_first_on(zones: int) -> None:
+    steps = "reached(1) AS a, reached(2) AS b, reached(3) AS c, count(*) AS n, max(C.toll) AS most, sum(C.toll) AS t"
+    funnel = counts(["A", "B", "C"], select=f"{steps}, reached(3) / reached(1) AS share")
+    # keys of other groups of events, and of other tasks
+    parts = [events([row for row in FUNNEL if row[2] % zones == part], toll=7) for part in range(zones)]
+    synopsis = made_for(funnel)
+    several = [answered(synopsis, [funnel], decoded(synopsis, lifted(synopsis, [part])), 0, DAY)[0] for part in parts]
+    ((_, lowered_answers),) = lowered(funnel, synopsis, joined(several))
+    first, second = lowered_answers.rows().to_pylist()
+    assert (first["longs"], first["texts"], first["doubles"]) == ([3, 2, 1, 7], ["2", "14"], [1 / 3])
+    assert (second["longs"], second["texts"], second["doubles"]) == ([1, 0, 0, None], ["0", None], [0.0])
+    plain = counts(["A", "B", "C"])
+    assert [row["texts"] for row in answers(plain, lifted(made_for(plain), [events(FUNNEL)]))] == [["2"]]
+
+
+def test_an_event_at_the_time_of_another_does_not_lie_between() -> None:
+    def counted(rows: list[tuple[int, str, int]]) -> list[str]:
+        pairs = query(f"SELECT count(*) AS n FROM reports PATTERN SEQ(A, NOT B, C) ON street {WINDOW}")
+        return [row["texts"][0] for row in answers(pairs, lifted(made_for(pairs), [events(rows)]))]
+
+    pair = [(10, "A", 1), (20, "C", 1)]
+    assert counted(pair) == counted([*pair, (10, "B", 1), (20, "B", 1), (5, "B", 1), (25, "B", 1)]) == ["1"]
+    assert counted([*pair, (15, "B", 1)]) == []
+    assert counted([*pair, (15, "B", 1), (15, "A", 1), (20, "C", 1)]) == ["2"]
+
+
 def test_keys_that_take_too_much_memory_are_written_early() -> None:
     query = counts(["A"])
     batches = [events([(10 + at, "A", vehicle) for vehicle in range(11)]) for at in range(5)]
