@@ -179,6 +179,16 @@ def test_windows_recomputed_by_duckdb_are_the_oracles(case: Case) -> None:
     are_the_oracles(case, lambda query, spans: recompute_here(case.events.combine_chunks(), query, "ts", spans))
 
 
+@pytest.mark.reduced
+@settings(parent=FEW, max_examples=examples(80, slow=200))
+@given(case=sequence_cases(most_queries=3))
+def test_sequences_recomputed_by_duckdb_are_the_oracles(case: Case) -> None:
+    """Funnels and absent events among them."""
+    queries = tuple(query for query in case.workload.queries if query.pattern is not None)
+    case = replace(case, workload=replace(case.workload, queries=queries))
+    are_the_oracles(case, lambda query, spans: recompute_here(case.events.combine_chunks(), query, "ts", spans))
+
+
 def are_the_oracles(case: Case, recomputed: Recomputed) -> None:
     """Of every group: what the oracle accepts :func:`agrees` accepts, and of exact outputs nothing else; a row that
     HAVING leaves out does not qualify. What an engine cannot tell is left out."""

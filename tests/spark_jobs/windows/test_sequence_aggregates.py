@@ -165,12 +165,12 @@ def test_a_funnel_counts_the_keys_of_each_step_and_has_a_row_from_the_first_on(z
     steps = "reached(1) AS a, reached(2) AS b, reached(3) AS c, count(*) AS n, max(C.toll) AS most, sum(C.toll) AS t"
     funnel = counts(["A", "B", "C"], select=f"{steps}, reached(3) / reached(1) AS share")
     # keys of other groups of events, and of other tasks
-    parts = [events([row for row in FUNNEL if row[2] % zones == part], toll=7) for part in range(zones)]
+    parts = [events([row for row in FUNNEL if row[2] % zones == part], toll=-7) for part in range(zones)]
     synopsis = made_for(funnel)
     several = [answered(synopsis, [funnel], decoded(synopsis, lifted(synopsis, [part])), 0, DAY)[0] for part in parts]
     ((_, lowered_answers),) = lowered(funnel, synopsis, joined(several))
     first, second = lowered_answers.rows().to_pylist()
-    assert (first["longs"], first["texts"], first["doubles"]) == ([3, 2, 1, 7], ["2", "14"], [1 / 3])
+    assert (first["longs"], first["texts"], first["doubles"]) == ([3, 2, 1, -7], ["2", "-14"], [1 / 3])
     assert (second["longs"], second["texts"], second["doubles"]) == ([1, 0, 0, None], ["0", None], [0.0])
     plain = counts(["A", "B", "C"])
     assert [row["texts"] for row in answers(plain, lifted(made_for(plain), [events(FUNNEL)]))] == [["2"]]
