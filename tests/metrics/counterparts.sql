@@ -353,3 +353,37 @@ WHERE t >= window_end - INTERVAL 1 HOUR OR t < window_end - INTERVAL 7 DAY GROUP
 -- name: nrql_percentage
 SELECT window_end, path, avg(CASE WHEN status = 200 THEN 100.0 ELSE 0 END) AS ok FROM hops('1 hour', '5 minutes')
 GROUP BY ALL;
+
+-- name: questdb_user_sessions
+SELECT window_end, user_id, min(t) AS first_view, max(t) AS last_view, count(*) AS page_views
+FROM sessions(user_id, '1 hour') GROUP BY ALL;
+
+-- name: cube_sessions
+SELECT window_end, user_id, count(*) AS events FROM sessions(user_id, '30 minutes') GROUP BY ALL;
+
+-- name: confluent_expired_sessions
+SELECT window_end, user_id, count(*) AS events FROM sessions(user_id, '30 seconds') GROUP BY ALL
+HAVING count(*) FILTER (kind = 'logout') = 0;
+
+-- name: cube_funnel
+WITH steps AS (
+  SELECT window_end, user_id, min(t) FILTER (kind = 'view') AS viewed FROM hops('1 day', '1 day') GROUP BY ALL
+), carts AS (
+  SELECT s.window_end, s.user_id, any_value(viewed) AS viewed, min(h.t) AS carted
+  FROM steps s LEFT JOIN hops('1 day', '1 day') h
+    ON h.window_end = s.window_end AND h.user_id IS NOT DISTINCT FROM s.user_id AND h.kind = 'cart' AND h.t > viewed
+  GROUP BY ALL
+), buys AS (
+  SELECT c.window_end, c.user_id, any_value(viewed) AS viewed, any_value(carted) AS carted, min(h.t) AS bought
+  FROM carts c LEFT JOIN hops('1 day', '1 day') h
+    ON h.window_end = c.window_end AND h.user_id IS NOT DISTINCT FROM c.user_id AND h.kind = 'buy' AND h.t > carted
+  GROUP BY ALL
+)
+SELECT window_end, count(viewed) AS viewed, count(carted) AS carted, count(bought) AS bought FROM buys
+GROUP BY ALL HAVING count(viewed) > 0;
+
+-- name: nrql_funnel
+SELECT window_end, count(began) AS began, count(*) FILTER (went_on > began) AS went_on FROM (
+  SELECT window_end, session_id, min(t) FILTER (page = 'a') AS began, max(t) FILTER (page = 'b') AS went_on
+  FROM hops('1 day', '1 day') GROUP BY ALL
+) GROUP BY ALL HAVING count(began) > 0;

@@ -348,3 +348,24 @@ WINDOW this_hour AS (RANGE '1 hour'), before AS (RANGE '1 hour' ENDING '7 days' 
 -- name: nrql_percentage
 SELECT path, 100.0 * count(*) FILTER (WHERE status = 200) / count(*) AS ok FROM requests
 WINDOW RANGE '1 hour' SLIDE '5 minutes' ON request_time GROUP BY path;
+
+-- ---------------------------------------------------------------------------- sessions and funnels
+-- name: questdb_user_sessions
+SELECT user_id, min(view_time) AS first_view, max(view_time) AS last_view, count(*) AS page_views FROM pageviews
+WINDOW SESSION GAP '1 hour' UP TO '1 day' ON view_time GROUP BY user_id;
+
+-- name: cube_sessions
+SELECT user_id, count(*) AS events FROM actions WINDOW SESSION GAP '30 minutes' UP TO '1 day' ON action_time
+GROUP BY user_id;
+
+-- name: confluent_expired_sessions
+SELECT user_id, count(*) AS events FROM actions WINDOW SESSION GAP '30 seconds' UP TO '1 day' ON action_time
+GROUP BY user_id HAVING count_if(kind = 'logout') = 0;
+
+-- name: cube_funnel
+SELECT reached(1) AS viewed, reached(2) AS carted, reached(3) AS bought FROM actions
+PATTERN SEQ(view, cart, buy) ON kind PARTITION BY user_id WINDOW RANGE '1 day' ON action_time;
+
+-- name: nrql_funnel
+SELECT reached(1) AS began, reached(2) AS went_on FROM pageviews
+PATTERN SEQ('a', 'b') ON page PARTITION BY session_id WINDOW RANGE '1 day' ON view_time;

@@ -81,23 +81,10 @@ SELECT device, count(*) AS rides,
   sum(lead(reading_time) OVER (PARTITION BY device ORDER BY reading_time) - reading_time) AS seconds
 FROM readings WINDOW RANGE '1 month' ON reading_time WHERE status = 'open' GROUP BY device;
 
--- name: questdb_user_sessions
--- class: sessions
--- code: HDL-121
--- reason: where a session ends depends on its events
-SELECT user_id, min(view_time) AS first_view, max(view_time) AS last_view, count(*) AS page_views FROM pageviews
-GROUP BY session_window(view_time, '1 hour'), user_id;
-
--- name: cube_sessions
--- class: sessions
--- code: HDL-121
--- reason: a session, as above
-SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_time, '30 minutes'), user_id;
-
 -- name: cube_bounce_rate
 -- class: sessions
 -- code: HDL-121
--- reason: an aggregate over sessions
+-- reason: an aggregate over answers of sessions
 SELECT 100.0 * count_if(events = 1) / count(*) AS bounce_rate FROM
 (SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_time, '30 minutes'), user_id)
 WINDOW RANGE '1 day' ON action_time;
@@ -110,25 +97,12 @@ SELECT zipcode, median(sales) AS median_sales FROM
 (SELECT zipcode, product_id, sum(amount) AS sales FROM orders WINDOW RANGE '1 day' ON order_time
  GROUP BY zipcode, product_id) WINDOW RANGE '1 day' ON order_time GROUP BY zipcode;
 
--- name: cube_funnel
--- class: funnels
--- code: HDL-104
--- reason: users by the step that they reached; PATTERN counts sequences
-SELECT funnel(kind = 'view', kind = 'cart', kind = 'buy') AS users FROM actions WINDOW RANGE '1 day' ON action_time;
-
 -- name: confluent_rising_five
 -- class: sequences
 -- code: HDL-104
 -- reason: a condition between each event and the one before
 SELECT device, is_rising(temperature) AS rising FROM readings
 WINDOW ROWS 5 SLIDE 1 PARTITION BY device ON reading_time GROUP BY device;
-
--- name: confluent_expired_sessions
--- class: sessions
--- code: HDL-121
--- reason: where a session ends depends on its events
-SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_time, '30 seconds'), user_id
-HAVING count_if(kind = 'logout') = 0;
 
 -- name: hopsworks_exponential_average
 -- class: aggregates
@@ -190,13 +164,6 @@ SELECT avg(seconds) AS mean_seconds FROM
  GROUP BY session_window(played_at, '5 minutes'), user_id)
 WINDOW RANGE '1 hour' ON played_at;
 
--- name: nrql_funnel
--- class: funnels
--- code: HDL-104
--- reason: sessions by the step that they reached; PATTERN counts sequences
-SELECT funnel(session_id, page = 'a', page = 'b') AS sessions FROM pageviews
-WINDOW RANGE '1 day' ON view_time;
-
 -- name: looker_percent_of_total
 -- class: queries over answers
 -- code: HDL-103
@@ -206,7 +173,7 @@ WINDOW RANGE '1 day' ON order_time GROUP BY category;
 
 -- name: siddhi_undelivered
 -- class: sequences
--- code: HDL-107
+-- code: HDL-220
 -- reason: an event that does not come
 SELECT user_id, count(*) AS undelivered FROM actions PATTERN SEQ(buy, NOT delivery) ON kind PARTITION BY user_id
 WINDOW RANGE '15 minutes' SLIDE '1 minute' ON action_time GROUP BY user_id;

@@ -55,3 +55,16 @@ CREATE MACRO rates(counter, series, size, slide) AS TABLE
     FROM hops(size, slide)
   )
   GROUP BY window_end, instance;
+
+-- Sessions of each key, with the events in them: an event more than a gap behind the one before it begins another.
+CREATE MACRO sessions(key, gap) AS TABLE
+  SELECT * FROM (
+    SELECT *, max(t) OVER (PARTITION BY its_key, number) + gap::INTERVAL AS window_end FROM (
+      SELECT *, count(*) FILTER (is_first) OVER (PARTITION BY its_key ORDER BY t) AS number FROM (
+        SELECT *, key AS its_key,
+          coalesce(epoch_us(t) - epoch_us(lag(t) OVER (PARTITION BY key ORDER BY t)) > micros(gap), true) AS is_first
+        FROM events
+      )
+    )
+  )
+  WHERE due(window_end + INTERVAL 1 MICROSECOND);

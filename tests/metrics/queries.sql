@@ -574,3 +574,15 @@ WINDOW RANGE '7 days' SLIDE '1 day' ON completed_at GROUP BY driver_id;
 -- what: transactions of an account in seven days
 SELECT card_number, count(*) AS num_transactions_7d FROM card_attempts
 WINDOW RANGE '7 days' SLIDE '1 day' ON attempt_time GROUP BY card_number;
+
+-- name: spark_session_counts
+-- source: Spark | Structured Streaming, types of time windows (session windows)
+-- what: events of a user until five minutes pass without one
+SELECT user_id, count(*) AS events FROM actions WINDOW SESSION GAP '5 minutes' UP TO '1 day' ON action_time
+GROUP BY user_id;
+
+-- name: flink_session_totals
+-- source: Flink | SQL, window aggregation (SESSION)
+-- what: bids on an item until five minutes pass without one
+SELECT item, sum(price) AS total_price FROM bids WINDOW SESSION GAP '5 minutes' UP TO '1 day' ON bid_time
+GROUP BY item;
