@@ -450,6 +450,8 @@ def _of_sequences(written: _Written, alias: str, columns: EventColumns) -> Aggre
     function, events = written.function, columns.pattern.events
     if function not in SEQUENCES:
         hint = f"{', '.join(SEQUENCES)} apply to event sequences"
+        if function == "count_distinct":
+            hint = f"reached({len(events)}) counts the keys of PARTITION BY with a sequence"
         refuse("HDL-222", f"{function} does not apply to event sequences", hint, written.node)
     node = without_parentheses(written.roles["x"])
     argument: Expression | None = None

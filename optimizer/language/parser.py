@@ -75,7 +75,7 @@ def parse(
     statement is::
 
         SELECT <group column, aggregate or expression over them> [AS name], … FROM stream
-        [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
+        [PATTERN SEQ(type, [NOT type,] …) ON column [PARTITION BY column, …]]
         WINDOW RANGE '…' SLIDE [AT MOST] '…' [ENDING '…' AGO] ON time
              | ROWS n SLIDE m [PARTITION BY column, …] ON time
         [WHERE condition] [GROUP BY column, expression, name or position, …]

@@ -1223,6 +1223,7 @@ def test_thresholds_on_sequences() -> None:
         ("SELECT sum(^1) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "write sum(A.x)"),
         ("SELECT ^median(A.price) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "count, sum"),
         ("SELECT ^max(A.symbol) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-203", ""),
+        ("SELECT ^count(DISTINCT qty) FROM trades PATTERN SEQ(A, B) ON symbol {w}", "HDL-222", "reached(2) counts"),
         ("SELECT ^reached(1) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "PARTITION BY"),
         ("SELECT reached(^0) FROM trades PATTERN SEQ(A, B) ON symbol PARTITION BY qty {w}", "HDL-222", "to reached(2)"),
         ("SELECT reached(^3) FROM trades PATTERN SEQ(A, B) ON symbol PARTITION BY qty {w}", "HDL-222", "to reached(2)"),
