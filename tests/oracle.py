@@ -998,6 +998,19 @@ def _rate(output: Output, values: list[Any]) -> Cell:
     return Cell(_float(risen / passed))
 
 
+def _time_weighted(output: Output, values: list[Any]) -> Cell:
+    """The mean of what holds at each microsecond from the first event to the last."""
+    held: dict[int, Fraction] = {}
+    for text in values:
+        moment, value = int(text[:19]), Fraction(text[19:])
+        held[moment] = max(held.get(moment, value), value)
+    moments = sorted(held)
+    if len(moments) < 2:
+        return Cell(None)
+    total = sum((held[moment] * (later - moment) for moment, later in itertools.pairwise(moments)), Fraction(0))
+    return Cell(_float(total / (moments[-1] - moments[0])))
+
+
 def _last_of(output: Output, values: list[Any]) -> Cell:
     assert output.parameter is not None and output.by_type is not None
     listed = [text[40:] if text[0] == "k" else text[19:] for text in values]
@@ -1028,6 +1041,7 @@ _ORDERED: dict[str, Callable[[Output, list[Any]], Cell]] = {
     "longest_gap": _gaps(False),
     "mean_gap": _gaps(True),
     "rate": _rate,
+    "time_weighted_avg": _time_weighted,
     "last_k": _last_of,
     "last_distinct": _last_of,
     "string_agg": _joined,

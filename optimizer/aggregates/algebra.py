@@ -20,6 +20,7 @@ from optimizer.aggregates.durations import (
     lower_longest_gap,
     lower_mean_gap,
     lower_rate,
+    lower_time_weighted,
     lower_time_while,
 )
 from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
@@ -414,6 +415,12 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
         ),
     ),
     ("rate", _duration(("values",), lower_rate, "increase of a counter per second", "a text", "ordered")),
+    (
+        "time_weighted_avg",
+        _duration(
+            ("values",), lower_time_weighted, "mean over time, each value until the next event", "a text", "ordered"
+        ),
+    ),
     (
         "hll_sketch hll_sketch_agg",
         _sketch(hll_sketch, "HyperLogLog sketch, binary", "an integer or a text", "value+lgk", 12),

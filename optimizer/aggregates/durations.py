@@ -66,20 +66,36 @@ def lower_mean_gap(states: States, output: Output) -> Lowered:
 def lower_rate(states: States, output: Output) -> Lowered:
     """``rate``: by how much a counter rises in a second, from the first event to the last; where it falls it began
     again at 0. Null without two times. Of one time the values ascend."""
+    return _by_time_passed(states, output, _increase)
+
+
+def _increase(steps: list[tuple[int, int]]) -> int:
+    # a value that is there again does not rise
+    return SECOND * sum(later - value if later >= value else later for (_, value), (_, later) in pairwise(steps))
+
+
+def lower_time_weighted(states: States, output: Output) -> Lowered:
+    """``time_weighted_avg``: the mean of a number from the first event to the last, each value as long as until the
+    next event. Null without two times. Of one time the values ascend, so the greatest holds on."""
+    return _by_time_passed(states, output, _area)
+
+
+def _area(steps: list[tuple[int, int]]) -> int:
+    return sum(value * (later - moment) for (moment, value), (later, _) in pairwise(steps))
+
+
+def _by_time_passed(states: States, output: Output, total_of: Callable[[list[tuple[int, int]]], int]) -> Lowered:
+    """Totals of events, times and unscaled values in order, by the microseconds from the first to the last."""
     assert output.by_type is not None
     scale = output.by_type.scale
     multisets: Multisets = states["values"]
-    return _nullable((_rate(texts.tolist(), scale) for texts, _ in multisets.each()), np.float64)
 
+    def quotient(texts: list[str]) -> float | None:
+        steps = sorted((time_at(text), unscaled(value_at(text), scale)) for text in texts)
+        passed = steps[-1][0] - steps[0][0] if steps else 0
+        return float(Fraction(total_of(steps), passed * 10**scale)) if passed else None
 
-def _rate(texts: list[str], scale: int) -> float | None:
-    # a value that is there again does not rise
-    steps = sorted((time_at(text), unscaled(value_at(text), scale)) for text in texts)
-    passed = steps[-1][0] - steps[0][0] if steps else 0
-    if not passed:
-        return None
-    increase = sum(later - value if later >= value else later for (_, value), (_, later) in pairwise(steps))
-    return float(Fraction(increase * SECOND, passed * 10**scale))
+    return _nullable((quotient(texts.tolist()) for texts, _ in multisets.each()), np.float64)
 
 
 # ------------------------------------------------------------------------------------ distinct values

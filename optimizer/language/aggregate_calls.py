@@ -194,6 +194,7 @@ class AggregateReader:
     def _in_time(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
         """An aggregate of values in the order of time, or in another one."""
         scope, form, roles, time = self.scope, written.form, written.roles, self.scope.stream.time
+        aggregate = AGGREGATES[form.function]
         listed: Type | None = None
         parameter = form.k
         if "condition" in roles:
@@ -210,8 +211,8 @@ class AggregateReader:
             if value is None or type_ is None or type_ == DOUBLE:
                 message = f"{written.function} takes {'no doubles' if type_ == DOUBLE else 'one expression'}"
                 refuse("HDL-203", message, "CAST them to decimals or texts" if type_ == DOUBLE else "", written.node)
-            if form.function == "rate" and not (type_.is_numeric):
-                refuse("HDL-203", f"rate needs a counter, an integer or a decimal, not {type_}", "", written.node)
+            if aggregate.signature == "ordered" and not type_.is_numeric:
+                refuse("HDL-203", f"{written.function} needs an integer or a decimal, not {type_}", "", written.node)
             key = _key_of_order(roles["order"], reader, written) if "order" in roles else None
             columns, listed = [*columns_of(value)], type_
             argument, argument_type = value_in_order(value, type_, time, key, separator, "distinct" in roles), STRING
@@ -222,7 +223,7 @@ class AggregateReader:
             filtered, _ = counted_where(condition, argument, argument_type)
             assert filtered is not None
             argument = filtered
-        type_of_output = AGGREGATES[form.function].output_type(argument_type)
+        type_of_output = aggregate.output_type(argument_type)
         name = alias or _made_name(written.function, columns)
         output = Output(name, form.function, argument, argument_type, type_of_output, None, listed, parameter)
         return AggregateCall(self._with_parameters(output, written))

@@ -137,6 +137,15 @@ SELECT window_end, location, count(*) AS n, count(*) FILTER (bin < 0) AS below, 
   count(*) FILTER (bin = 4) AS b80, count(*) FILTER (bin > 4) AS above
 FROM (SELECT *, floor((temperature - 60) / 5) AS bin FROM hops('7 days', '1 day')) GROUP BY ALL;
 
+-- name: timescale_time_weighted
+SELECT window_end, device, sum(temperature * passed) / nullif(sum(passed), 0) AS mean_temperature
+FROM (
+  SELECT window_end, device, temperature, CASE WHEN temperature IS NOT NULL THEN
+    epoch_us(lead(t) OVER (PARTITION BY window_end, device, temperature IS NULL ORDER BY t)) - epoch_us(t) END AS passed
+  FROM hops('1 day', '1 day')
+)
+GROUP BY window_end, device;
+
 -- name: timescale_time_in_state
 SELECT window_end, device, coalesce(sum(epoch_us(until) - epoch_us(t)) FILTER (status = 'open'), 0) / 1e6 AS seconds
 FROM (SELECT *, lead(t) OVER (PARTITION BY window_end, device ORDER BY t) AS until FROM hops('1 day', '1 day'))

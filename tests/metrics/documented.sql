@@ -134,6 +134,10 @@ SELECT location, count(*) AS n, count_if(temperature < 60) AS below,
   count_if(temperature >= 80 AND temperature < 85) AS b80, count_if(temperature >= 85) AS above
 FROM readings WINDOW RANGE '7 days' SLIDE '1 day' ON reading_time GROUP BY location;
 
+-- name: timescale_time_weighted
+SELECT device, time_weighted_avg(CAST(temperature AS decimal(10, 2))) AS mean_temperature FROM readings
+WINDOW RANGE '1 day' ON reading_time GROUP BY device;
+
 -- name: timescale_time_in_state
 SELECT device, time_while(status = 'open') AS seconds FROM readings WINDOW RANGE '1 day' ON reading_time
 GROUP BY device;

@@ -36,13 +36,6 @@ WHERE job = 'a';
 SELECT time_bucket_gapfill('1 day', trade_time) AS day, sum(volume) AS volume FROM trades
 WINDOW RANGE '1 day' ON trade_time GROUP BY time_bucket_gapfill('1 day', trade_time);
 
--- name: timescale_time_weighted
--- class: aggregates
--- code: HDL-104
--- reason: a mean weighted by time; time_while has the time of a condition
-SELECT device, time_weight('LOCF', reading_time, temperature) AS mean_temperature FROM readings
-WINDOW RANGE '1 day' ON reading_time GROUP BY device;
-
 -- name: timescale_uptime
 -- class: aggregates
 -- code: HDL-104

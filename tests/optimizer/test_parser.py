@@ -1571,7 +1571,7 @@ ROLES |= {"number+number": ("other",), "value+fractions": ("fractions",)}
 ROLES |= {"value+lgk": ("lgk",), "value+entries": ("lgk",), "value+size": ("size",)}
 ROLES |= {"state": (), "ordered": (), "ordered+k": ("last",), "ordered+separator": ("separator",)}
 CALLS = {name: (aggregate.takes, ROLES[aggregate.signature]) for name, aggregate in AGGREGATES.items()}
-CALLS |= {"time_while": ("a condition", ()), "rate": ("an integer", ())}
+CALLS |= {"time_while": ("a condition", ()), "rate": ("an integer", ()), "time_weighted_avg": ("an integer", ())}
 CALLS |= {
     "approx_count_distinct": ("a column", ("error",)),
     "approx_percentile": ("a number", ("fraction", "accuracy")),

@@ -63,7 +63,7 @@ def test_calendars_answer_as_the_oracle(case: Case, algorithm: str, pieces: int)
     assert differences(case, pa.concat_tables(parts)) == []
 
 
-DURATIONS = ("rate", "time_while", "longest_gap", "mean_gap", "sum_distinct", "avg_distinct")
+DURATIONS = ("rate", "time_weighted_avg", "time_while", "longest_gap", "mean_gap", "sum_distinct", "avg_distinct")
 LISTS = ("last_k", "last_distinct", "string_agg")
 
 
@@ -74,13 +74,15 @@ def test_values_in_the_order_of_time_answer_as_the_oracle(
     functions: tuple[str, ...], case: Case, data: st.DataObject, algorithm: str, pieces: int
 ) -> None:
     """Durations, counters, lists in an order, and distinct sums, however the span is cut."""
-    queries = tuple(
-        replace(
-            query, outputs=tuple(data.draw(outputs(f"out_{at}", functions)) for at in range(3)), having=(), top=None
-        )
-        for query in case.workload.queries
-    )
-    case = replace(case, workload=replace(case.workload, queries=queries))
+    queries = []
+    for query in case.workload.queries:
+        drawn = tuple(data.draw(outputs(f"out_{at}", functions)) for at in range(3))
+        # without groups and filters more events follow each other
+        groups = data.draw(st.sampled_from((query.group_by, ())))
+        select, condition = (query.select, query.filter) if groups else ((), None)
+        changed = {"outputs": drawn, "group_by": groups, "select": select, "filter": condition}
+        queries.append(replace(query, **changed, having=(), top=None))
+    case = replace(case, workload=replace(case.workload, queries=tuple(queries)))
     parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
     assert differences(case, pa.concat_tables(parts)) == []
 

@@ -120,7 +120,10 @@ AUDITED: dict[str, Audit] = {
     "time_while": Audit(plain_evidence.of_values(ordered.time_while), family="time while"),
     "longest_gap": Audit(plain_evidence.of_values(ordered.longest_gap), family="longest gap"),
     "mean_gap": Audit(ordered.define_mean_gap, "", "mean gap", ordered.agrees_mean_gap, ordered.mean_gap_slack),
-    "rate": Audit(ordered.define_rate, "", "rate", ordered.agrees_rate, ordered.rate_slack),
+    "rate": Audit(ordered.define_rate, "", "rate", ordered.agrees_rate, ordered.by_time_slack),
+    "time_weighted_avg": Audit(
+        ordered.define_time_weighted, "", "time weighted", ordered.agrees_time_weighted, ordered.by_time_slack
+    ),
     **dict.fromkeys(("hll_sketch", "hll_sketch_agg"), _HLL),
     **dict.fromkeys(("theta_sketch", "theta_sketch_agg"), _THETA),
     **dict.fromkeys(("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double"), _KLL),

@@ -497,6 +497,27 @@ def _plain_mean_gap(grouped: GroupedFrame, output: Output) -> SparkColumn:
 
 def rise(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColumn]:
     """The increase of a counter, and the microseconds between its first and its last event."""
+
+    def between(step: SparkColumn, later: SparkColumn) -> SparkColumn:
+        rises = later["value"] >= step["value"]
+        return F.when(rises, F.try_subtract(later["value"], step["value"])).otherwise(later["value"])
+
+    return _between_steps(grouped, output, between)
+
+
+def area(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColumn]:
+    """The sum of the values, each times the microseconds until the next event, and the microseconds of all."""
+
+    def between(step: SparkColumn, later: SparkColumn) -> SparkColumn:
+        return F.try_multiply(step["value"], (later["at"] - step["at"]).cast("decimal(20,0)"))
+
+    return _between_steps(grouped, output, between)
+
+
+def _between_steps(
+    grouped: GroupedFrame, output: Output, between: Callable[[SparkColumn, SparkColumn], SparkColumn]
+) -> tuple[SparkColumn, SparkColumn]:
+    """The sum of what lies between each event and the next, and the microseconds between the first and the last."""
     assert output.by_type is not None
     # sums of decimals with digits behind the point would lose some of them
     scale, wide = output.by_type.scale, "decimal(38,0)"
@@ -509,14 +530,8 @@ def rise(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColum
             ),
         )
     )
-
-    def between(step: SparkColumn, later: SparkColumn) -> SparkColumn:
-        rises = later["value"] >= step["value"]
-        return F.when(rises, F.try_subtract(later["value"], step["value"])).otherwise(later["value"]).cast(wide)
-
-    total = F.aggregate(
-        F.zip_with(*_gaps(steps), between), F.lit(0).cast(wide), lambda all, value: F.try_add(all, value).cast(wide)
-    )
+    parts = F.zip_with(*_gaps(steps), lambda step, later: between(step, later).cast(wide))
+    total = F.aggregate(parts, F.lit(0).cast(wide), lambda all, value: F.try_add(all, value).cast(wide))
     passed = F.get(steps, F.size(steps) - 1)["at"] - F.get(steps, F.lit(0))["at"]
     return (_scaled(total, scale) if scale else total), F.coalesce(passed, F.lit(0))
 
@@ -524,6 +539,11 @@ def rise(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColum
 def _plain_rate(grouped: GroupedFrame, output: Output) -> SparkColumn:
     increase, passed = rise(grouped, output)
     return F.try_divide(increase.cast("double") * 1e6, passed.cast("double"))
+
+
+def _plain_time_weighted(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    total, passed = area(grouped, output)
+    return F.try_divide(total.cast("double"), passed.cast("double"))
 
 
 def span(grouped: GroupedFrame, output: Output) -> SparkColumn:
@@ -582,6 +602,7 @@ ANSWERS: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "longest gap": _plain_longest_gap,
     "mean gap": _plain_mean_gap,
     "rate": _plain_rate,
+    "time weighted": _plain_time_weighted,
     "last": _plain_last,
     "last distinct": _plain_last_distinct,
     "joined": _plain_joined,

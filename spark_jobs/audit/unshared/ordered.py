@@ -60,28 +60,50 @@ def mean_gap_slack(output: Output, evidence: Mapping[str, Any]) -> float:
 
 def define_rate(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
     """The increase of a counter in a second, with the increase and the microseconds."""
-    steps = sorted((int(text[:TIME_DIGITS]), Decimal(text[TIME_DIGITS:])) for text in values)
+    steps = _steps(values)
     with localcontext(prec=80):
         rises = [now - before if now >= before else now for (_, before), (_, now) in pairwise(steps)]
         increase = sum(rises, Decimal(0))
     passed = steps[-1][0] - steps[0][0] if steps else 0
-    return {"": _quotient(increase, passed), "increase": increase, "passed": passed}
+    return {"": _quotient(increase, passed, 10**6), "dividend": increase, "passed": passed}
 
 
-def _quotient(increase: Decimal, passed: int) -> float | None:
-    return float(Fraction(increase) * 10**6 / passed) if passed else None
+def define_time_weighted(output: Output, values: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The mean of a number over time, with the sum of its products with microseconds, and the microseconds."""
+    steps = _steps(values)
+    with localcontext(prec=80):
+        total = sum((value * (later - moment) for (moment, value), (later, _) in pairwise(steps)), Decimal(0))
+    passed = steps[-1][0] - steps[0][0] if steps else 0
+    return {"": _quotient(total, passed, 1), "dividend": total, "passed": passed}
+
+
+def _steps(texts: Sequence[str]) -> list[tuple[int, Decimal]]:
+    return sorted((int(text[:TIME_DIGITS]), Decimal(text[TIME_DIGITS:])) for text in texts)
+
+
+def _quotient(total: Decimal, passed: int, unit: int) -> float | None:
+    return float(Fraction(total) * unit / passed) if passed else None
 
 
 def agrees_rate(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-    """Return whether a rate is the quotient of increase and time, rounded once; of an increase beyond 38 digits Spark
-    knows nothing."""
-    if evidence["passed"] and evidence["increase"] is None:
+    """Return whether a rate is the quotient of increase and time, rounded once."""
+    return _agrees(value, evidence, 10**6)
+
+
+def agrees_time_weighted(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    """Return whether a mean is the quotient of the products and the time, rounded once."""
+    return _agrees(value, evidence, 1)
+
+
+def _agrees(value: Any, evidence: Mapping[str, Any], unit: int) -> bool:
+    # of a dividend beyond 38 digits Spark knows nothing
+    if evidence["passed"] and evidence["dividend"] is None:
         return value is not None
-    return bool(value == _quotient(Decimal(evidence["increase"] or 0), int(evidence["passed"] or 0)))
+    return bool(value == _quotient(Decimal(evidence["dividend"] or 0), int(evidence["passed"] or 0), unit))
 
 
-def rate_slack(output: Output, evidence: Mapping[str, Any]) -> float:
-    """Largest error of the quotient as Spark computes it."""
+def by_time_slack(output: Output, evidence: Mapping[str, Any]) -> float:
+    """Largest error of a quotient by time as Spark computes it."""
     return 1e-14 * abs(evidence[""] or 0.0)
 
 

@@ -14,6 +14,7 @@ from optimizer.workload.values import DOUBLE, Output
 from spark_jobs.audit.unshared.audited import audit_of
 from spark_jobs.audit.unshared.columns import (
     GroupedFrame,
+    area,
     both_numbers,
     distinct_total,
     exact_share,
@@ -148,8 +149,13 @@ def _gap_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn
 
 
 def _rate_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    increase, passed = rise(grouped, output)
-    return {"": spark_output(grouped, output), "increase": increase, "passed": passed}
+    total, passed = rise(grouped, output)
+    return {"": spark_output(grouped, output), "dividend": total, "passed": passed}
+
+
+def _time_weighted_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    total, passed = area(grouped, output)
+    return {"": spark_output(grouped, output), "dividend": total, "passed": passed}
 
 
 def _least_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -227,6 +233,7 @@ EVIDENCE: dict[str, Columns] = {
     "distinct sum": _distinct_sum_columns,
     "mean gap": _gap_columns,
     "rate": _rate_columns,
+    "time weighted": _time_weighted_columns,
     "distinct sketch": _counted_columns,
     "quantile sketch": _ranked_columns,
 }

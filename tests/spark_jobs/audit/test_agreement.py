@@ -104,14 +104,14 @@ def in_order(function: str) -> list[Output]:
     keys = (None, (Column("volume"), LONG, False), (Column("due"), DATE, True), (Column("late"), BOOLEAN, True))
     outputs = []
     for (name, type), key in itertools.product(SCHEMA, keys):
-        if type == DOUBLE or (function == "rate" and (key is not None or not type.is_numeric)):
+        signature = AGGREGATES[function].signature
+        if type == DOUBLE or (signature == "ordered" and (key is not None or not type.is_numeric)):
             continue
-        separator, is_distinct = (
-            ("", False) if function in ("last_k", "last_distinct", "rate") else (", ", key is None and name != "volume")
-        )
+        has_separator = signature == "ordered+separator"
+        separator, is_distinct = (", ", key is None and name != "volume") if has_separator else ("", False)
         argument = value_in_order(Column(name), type, "ts", key, separator, is_distinct)
         result = AGGREGATES[function].output_type(STRING)
-        parameter = None if function == "rate" else Decimal(2)
+        parameter = None if signature == "ordered" else Decimal(2)
         outputs.append(Output(f"out_{len(outputs)}", function, argument, STRING, result, None, type, parameter))
     return outputs
 
