@@ -975,7 +975,9 @@ def _time_while(output: Output, values: list[Any]) -> Cell:
     for value in values:
         states[value // 2] = max(states.get(value // 2, 0), value % 2)
     moments = sorted(states)
-    return Cell(float(Fraction(sum(b - a for a, b in itertools.pairwise(moments) if states[a]), 10**6)))
+    passed = [b - a for a, b in itertools.pairwise(moments) if states[a]]
+    passed = [each if output.parameter is None else min(each, int(output.parameter)) for each in passed]
+    return Cell(float(Fraction(sum(passed), 10**6)))
 
 
 def _gaps(mean: bool) -> Callable[[Output, list[Any]], Cell]:

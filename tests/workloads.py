@@ -286,7 +286,8 @@ def _in_time(draw: st.DrawFn, name: str, aggregate: Aggregate) -> Output:
     if aggregate.signature == "state":
         condition, _ = draw(_arguments("a condition"))
         argument = state_in_time(condition, "ts")
-        return Output(name, aggregate.name, argument, LONG, aggregate.output_type(LONG))
+        longest = draw(st.sampled_from((None, None, Decimal(1), Decimal(900_000_000), Decimal(86_400_000_000))))
+        return Output(name, aggregate.name, argument, LONG, aggregate.output_type(LONG), parameter=longest)
     if aggregate.signature == "ordered":
         counter, type = draw(_arguments("a number").filter(lambda each: each[1] != DOUBLE))
         argument = value_in_order(counter, type, "ts")

@@ -30,15 +30,18 @@ def _nullable(answers: Iterable[Any], dtype: Any) -> Lowered:
 # ------------------------------------------------------------------------------------------ durations
 def lower_time_while(states: States, output: Output) -> Lowered:
     """``time_while``: the seconds from each event whose condition holds to the next one. The values are those of
-    :func:`optimizer.workload.ordered.state_in_time`; of events at one time the condition of one suffices."""
+    :func:`optimizer.workload.ordered.state_in_time`; of events at one time the condition of one suffices. No more than
+    ``parameter`` microseconds count after an event."""
     multisets: Multisets = states["values"]
-    return _nullable((_time_while(values) if len(values) else None for values, _ in multisets.each()), np.float64)
+    most = np.iinfo(np.int64).max if output.parameter is None else int(output.parameter)
+    return _nullable((_time_while(values, most) if len(values) else None for values, _ in multisets.each()), np.float64)
 
 
-def _time_while(values: Longs) -> float:
+def _time_while(values: Longs, most: int) -> float:
     moments, holds = values >> 1, (values & 1).astype(bool)
     # the second of two values of one moment is the one that holds
-    return int((np.diff(moments)[holds[:-1]]).sum(dtype=np.int64)) / SECOND if len(values) > 1 else 0.0
+    passed = np.minimum(np.diff(moments)[holds[:-1]], most)
+    return int(passed.sum(dtype=np.int64)) / SECOND if len(values) > 1 else 0.0
 
 
 def lower_longest_gap(states: States, output: Output) -> Lowered:

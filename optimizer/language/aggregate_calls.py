@@ -10,6 +10,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.clauses import SEVERAL_WINDOWS, TOGETHER
 from optimizer.language.constants import accuracy_argument, constant_argument, constant_arguments, error_argument
 from optimizer.language.expressions import ExpressionReader, filter_of, settled
@@ -41,6 +42,7 @@ from optimizer.language.words import (
 )
 from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.instants import parse_duration
 from optimizer.workload.ordered import is_ordered_by, state_in_time, value_in_order
 from optimizer.workload.values import (
     BOOLEAN,
@@ -204,6 +206,7 @@ class AggregateReader:
                 refuse("HDL-203", f"{written.function} needs a condition, not {type_ or '*'}", hint, written.node)
             columns = [*columns_of(condition)]
             argument, argument_type = state_in_time(condition, time), LONG
+            parameter = _longest(roles.get("longest"), written)
         else:
             reader = ExpressionReader(scope, scope.column)
             value, type_ = _argument(roles["x"], reader)
@@ -320,6 +323,22 @@ class EventColumns:
 def _made_name(function: str, columns: Iterable[str]) -> str:
     """The name of an output that is given none."""
     return re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(map(last_name, columns))]))[:_LONGEST_NAME]
+
+
+def _longest(node: exp.Expr | None, written: _Written) -> Decimal | None:
+    """The longest time (microseconds) that counts after an event."""
+    if node is None:
+        return None
+    if type(node) is not exp.Literal or not node.is_string:
+        hint = f"write {written.function}(condition, '10 minutes')"
+        refuse("HDL-204", f"the longest time of {written.function} is a quoted duration", hint, node)
+    try:
+        longest = parse_duration(node.name)
+    except HeddleError as error:
+        raise Refused.of(error, place_of(node)) from None
+    if longest <= 0:
+        refuse("HDL-204", f"the longest time of {written.function} must be longer than zero", "", node)
+    return Decimal(longest)
 
 
 def _separator(node: exp.Expr | None, written: _Written) -> str:

@@ -214,7 +214,7 @@ _ROLES = {
     "value+lgk": ("x", "lgk"),
     "value+entries": ("x", "lgk"),
     "value+size": ("x", "k"),
-    "state": ("condition",),
+    "state": ("condition", "longest"),
     "ordered": ("x",),
     "ordered+k": ("x", "k"),
     "ordered+separator": ("x", "separator"),
@@ -230,6 +230,7 @@ FORMS = {
         for name, form in AGGREGATES.items()
     },
     "count_if": Form("count", ("x",), 1),
+    "time_while": Form("time_while", _ROLES["state"], 1),
     "reached": Form("reached", ("step",), 1),
     "array_agg": Form("collect_set", ("x", "k"), 2),
     "approx_count_distinct": Form("count_distinct", ("x", "error"), 1, Decimal("0.05")),

@@ -313,6 +313,8 @@ WHOLE: dict[str, tuple[str, ...]] = {
         "SELECT {session_length(×40}1{)×40} FROM trades WINDOW SESSION GAP '1 hour' UP TO '1 day' ON ts",
         "SELECT session_length(@CANARY) FROM trades WINDOW SESSION GAP '1 hour' UP TO '1 day' ON ts",
         "SELECT count(*) FROM trades WINDOW SESSION GAP '1 hour' UP TO UNBOUNDED ON ts",
+        "SELECT time_while(ok, '{9×18} days') AS s FROM trades @W",
+        "SELECT time_while(ok, (SELECT '1 hour')) AS s FROM trades @W",
         "SELECT count(*) FROM trades WINDOW CUMULATE '1 day' STEP '-1 day' ON ts",
         "SELECT count(*) FROM trades WINDOW RANGE INTERVAL '{9×18}' YEAR ON ts",
         "SELECT count(*) FROM trades WINDOW RANGE INTERVAL {1 DAY ×100} ON ts",

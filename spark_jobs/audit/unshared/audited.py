@@ -117,7 +117,7 @@ AUDITED: dict[str, Audit] = {
     "last_k": Audit(ordered.define_last, family="last"),
     "last_distinct": Audit(ordered.define_last_distinct, family="last distinct"),
     **dict.fromkeys(("string_agg", "listagg"), Audit(ordered.define_joined, family="joined")),
-    "time_while": Audit(plain_evidence.of_values(ordered.time_while), family="time while"),
+    "time_while": Audit(ordered.define_time_while, family="time while"),
     "longest_gap": Audit(plain_evidence.of_values(ordered.longest_gap), family="longest gap"),
     "mean_gap": Audit(ordered.define_mean_gap, "", "mean gap", ordered.agrees_mean_gap, ordered.mean_gap_slack),
     "rate": Audit(ordered.define_rate, "", "rate", ordered.agrees_rate, ordered.by_time_slack),

@@ -478,7 +478,10 @@ def _gaps(values: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
 
 def _plain_time_while(grouped: GroupedFrame, output: Output) -> SparkColumn:
     def between(value: SparkColumn, later: SparkColumn) -> SparkColumn:
-        return F.when(value % 2 != 0, F.shiftright(later, 1) - F.shiftright(value, 1)).otherwise(0).cast("bigint")
+        passed = F.shiftright(later, 1) - F.shiftright(value, 1)
+        if output.parameter is not None:
+            passed = F.least(passed, F.lit(int(output.parameter)))
+        return F.when(value % 2 != 0, passed).otherwise(0).cast("bigint")
 
     values = F.array_distinct(grouped.sorted(output))
     passed = F.zip_with(*_gaps(values), between)

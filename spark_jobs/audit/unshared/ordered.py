@@ -26,10 +26,14 @@ def value_from(text: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------- durations
-def time_while(values: Sequence[int]) -> float:
-    """The seconds from each event whose condition holds to the next; of events of one moment the greatest counts."""
+def define_time_while(output: Output, values: Sequence[int], others: Sequence[Any]) -> dict[str, Any]:
+    """The seconds from each event whose condition holds to the next, as many as count; of events of one moment the
+    greatest counts."""
     states = {value // 2: value % 2 for value in sorted(values)}
-    return sum(later - moment for moment, later in pairwise(states) if states[moment]) / 10**6
+    passed = [later - moment for moment, later in pairwise(states) if states[moment]]
+    if output.parameter is not None:
+        passed = [min(each, int(output.parameter)) for each in passed]
+    return {"": sum(passed) / 10**6 if states else None}
 
 
 def longest_gap(values: Sequence[datetime]) -> float | None:
