@@ -16,6 +16,7 @@ from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.migration.functions import calls_aggregate
 from optimizer.migration.joins import ImportedJoin
+from optimizer.migration.moments import UNIT_FIRST
 from optimizer.migration.windows import (
     BOUNDS,
     COLUMNS,
@@ -56,7 +57,7 @@ class Relation:
 
     ``items``: the columns that are named, in order, each with its expression; ``star``: all of the stream's are there
     besides. ``windowed``: the rows have the columns of a windowing table function. ``joins``: the dimensions that are
-    joined with the stream.
+    joined with the stream. ``notes``: what differs or is left out, each a warning.
     """
 
     stream: str
@@ -67,6 +68,7 @@ class Relation:
     windowed: bool = False
     grouped: Grouped | None = None
     joins: tuple[ImportedJoin, ...] = ()
+    notes: tuple[Refused, ...] = ()
 
     @property
     def columns(self) -> dict[str, exp.Expr]:
@@ -95,7 +97,7 @@ class Binder:
         bound = exp.Paren(this=node.copy()).transform(lambda part: self._part(part, aliases), copy=False)
         for dot in list(bound.find_all(exp.Dot)):
             if is_marker(dot.this) and dot.expression.name.lower() in FIELDS:
-                dot.replace(marker(FIELDS[dot.expression.name.lower()]))
+                dot.replace(marker(FIELDS[dot.expression.name.lower()], dot))
         inner: exp.Expr = bound.this
         return inner
 
@@ -114,14 +116,18 @@ class Binder:
             raise session(place_of(call))
         if name in BOUNDS and self.dialect is Dialect.flink:
             self._meet(call, name.partition("_")[0])
-            return marker(BOUNDS[name])
+            return marker(BOUNDS[name], call)
         if name == "window_time" and self.dialect is Dialect.spark:
-            return marker("end")
+            return marker("end", call)
         if name.endswith("_proctime") or name == "proctime":
             raise Refused("HDL-144", "processing time", "windows go by a column of the events", place_of(call))
         if name in (GROUP_WINDOWS if self.dialect is Dialect.flink else (WINDOW,)):
             self._meet(call, name)
-            return marker(WINDOW)
+            return marker(WINDOW, call)
+        if name in UNIT_FIRST and len(call.expressions) == 3 and type(call.expressions[0]) is exp.Column:
+            # a unit is no column
+            unit = call.expressions[0]
+            unit.replace(exp.Var(this=unit.name))
         return call
 
     def _meet(self, call: exp.Anonymous, name: str) -> None:
@@ -150,7 +156,7 @@ class Binder:
         if len(parts) == 1:
             return bound
         if is_marker(bound) and parts[1].name.lower() in FIELDS and len(parts) == 2:
-            return marker(FIELDS[parts[1].name.lower()])
+            return marker(FIELDS[parts[1].name.lower()], node)
         for part in parts[1:]:
             bound = exp.Dot(this=bound, expression=part.copy())
         return bound
@@ -162,9 +168,9 @@ class Binder:
         if name in columns:
             return self._put_in(columns[name], node)
         if self.source.windowed and name in COLUMNS:
-            return marker(COLUMNS[name])
+            return marker(COLUMNS[name], node)
         if self.window is not None and name == WINDOW:
-            return marker(WINDOW)
+            return marker(WINDOW, node)
         if not self.source.star and not self.joined:
             raise Refused("HDL-202", f"there is no column {shown_text(part.name)}", "", place_of(node))
         column = exp.Column(this=part.copy())
@@ -195,9 +201,12 @@ def _too_long(at: int) -> Refused:
     return Refused("HDL-303", "with its views and subselects put in the query is too long", "write it out", at)
 
 
-def marker(name: str) -> exp.Expr:
-    """A marker."""
-    return exp.Placeholder(this=name)
+def marker(name: str, near: exp.Expr | None = None) -> exp.Expr:
+    """A marker, at the place of a node."""
+    node = exp.Placeholder(this=name)
+    if near is not None:
+        node.meta["start"] = place_of(near)
+    return node
 
 
 def is_marker(node: exp.Expr, *names: str) -> bool:
@@ -219,4 +228,5 @@ def markers(node: exp.Expr | None) -> Iterator[exp.Placeholder]:
 def inside(node: exp.Expr) -> exp.Expr:
     """A copy of an expression that can be put inside another."""
     simple = exp.Column | exp.Literal | exp.Anonymous | exp.Paren | exp.Placeholder | exp.Case | exp.Cast | exp.Filter
+    simple |= exp.Window
     return node.copy() if isinstance(node, simple) else exp.Paren(this=node.copy())

@@ -136,6 +136,7 @@ class _Job:
         if (order := tree.args.get("order")) is not None:
             hint = "order the answers as they are read"
             findings.warnings.append(Refused("HDL-140", "ORDER BY is left out", hint, place_of(order)))
+        findings.warnings.extend(relation.notes)
         self._warn(findings, target, start)
         near = places(tokens)
         for query in written_queries(relation, target, self.dialect):

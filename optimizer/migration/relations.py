@@ -21,7 +21,8 @@ from optimizer.migration.binding import (
 )
 from optimizer.migration.functions import calls_aggregate
 from optimizer.migration.joins import DECLARE, conjuncts, joined_tables, read_join
-from optimizer.migration.windows import of_table_function
+from optimizer.migration.spans import has_spans, with_spans
+from optimizer.migration.windows import ImportedWindow, of_table_function
 from optimizer.migration.words import CutWindow, Dialect, cut_number, function_of
 
 MOST_SETS = 32
@@ -199,11 +200,7 @@ class _Select:
         clause = self.tree.args.get("where")
         if clause is None:
             return ()
-        bound = self.binder.bind(clause.this)
-        if any(is_marker(marked) for marked in markers(bound)):
-            message = "a condition on the bounds of the window"
-            raise Refused("HDL-145", message, "read the answers of the windows that you want", place_of(clause))
-        return (bound,)
+        return (self.binder.bind(clause.this),)
 
     def _items(self) -> tuple[tuple[tuple[str, exp.Expr], ...], bool]:
         """The columns of the SELECT list, and whether all of the stream's are among them."""
@@ -227,24 +224,38 @@ class _Select:
         conditions = self._where()
         keys = [list(part) for part in self._sets(group, aliased)]
         items, star = self._items()
-        window = self.binder.window or self.source.window
-        if window is None or not any(is_of_window(key) for part in keys for key in part):
-            hint = "group by window(time, '1 hour') in Spark, by window_start and window_end in Flink"
-            raise Refused("HDL-141", "the query groups by no window", hint, place_of(self.tree))
-        if not all(any(is_of_window(key) for key in part) for part in keys):
-            raise Refused("HDL-141", "one of the GROUPING SETS has no window", "put it into each", place_of(self.tree))
-        if star:
-            raise Refused("HDL-146", "a star in a query that groups", "name the columns", place_of(self.tree))
+        self._check_keys(keys, star)
         self.binder.aliases = {name: self.binder.bind(node) for name, node in aliased.items()}
         clause = self.tree.args.get("having")
         having = self.binder.bind(clause.this, aliases=True) if clause is not None else None
-        if having is not None and any(True for _ in markers(having)):
-            raise Refused("HDL-145", "HAVING on the bounds of the window", "", place_of(clause or having))
         sets = tuple(tuple(key for key in part if not is_of_window(key)) for part in keys)
-        conditions = self.source.where + conditions
         grouped = Grouped(sets, (having,) if having is not None else (), self._ranked())
-        answers = replace(self.source, items=items, star=False, window=window, windowed=False)
-        return replace(answers, where=conditions, grouped=grouped)
+        answers = replace(self.source, items=items, star=False, window=self._window, windowed=False)
+        answers = replace(answers, where=self.source.where + conditions, grouped=grouped)
+        if has_spans(answers):
+            answers = with_spans(answers, place_of(self.tree))
+        if answers.window is None:
+            hint = "group by window(time, '1 hour') in Spark, by window_start and window_end in Flink"
+            raise Refused("HDL-141", "the query groups by no window", hint, place_of(self.tree))
+        for condition in answers.grouped.having if answers.grouped is not None else ():
+            if any(True for _ in markers(condition)):
+                raise Refused("HDL-145", "HAVING on the bounds of the window", "", place_of(condition))
+        return answers
+
+    @property
+    def _window(self) -> ImportedWindow | None:
+        return self.binder.window or self.source.window
+
+    def _check_keys(self, keys: Sequence[Sequence[exp.Expr]], star: bool) -> None:
+        """Raise :class:`Refused` for sets of keys some of which lack the window, and for a star in a grouping."""
+        windowed = [any(is_of_window(key) for key in part) for part in keys]
+        if self._window is not None and not any(windowed):
+            hint = "group by window(time, '1 hour') in Spark, by window_start and window_end in Flink"
+            raise Refused("HDL-141", "the query groups by no window", hint, place_of(self.tree))
+        if self._window is not None and not all(windowed):
+            raise Refused("HDL-141", "one of the GROUPING SETS has no window", "put it into each", place_of(self.tree))
+        if star and self._window is not None:
+            raise Refused("HDL-146", "a star in a query that groups", "name the columns", place_of(self.tree))
 
     def _sets(self, group: exp.Group | None, aliased: Mapping[str, exp.Expr]) -> list[tuple[exp.Expr, ...]]:
         """The sets of keys, bound: one, or those of GROUPING SETS, ROLLUP and CUBE."""
@@ -294,6 +305,9 @@ class _Select:
         if tree.args.get("group") or tree.args.get("having") or aggregates:
             raise Refused("HDL-143", "an aggregate of aggregates", "aggregate the stream itself", place_of(tree))
         for condition in self._where():
+            if any(is_marker(marked) for marked in markers(condition)):
+                message = "a condition on the bounds of the window"
+                raise Refused("HDL-145", message, "read the answers of the windows that you want", place_of(condition))
             grouped = self._kept(grouped, condition)
         items, _ = self._items()
         ranked = self._ranked()

@@ -39,10 +39,16 @@ _SESSION = Refused(
 
 @dataclass(frozen=True)
 class ImportedWindow:
-    """A window of time on a plain column, in Heddle's words. Two are equal if they are the same windows."""
+    """A window of time on a plain column, in Heddle's words. Two are equal if they are the same windows.
+
+    ``size``, ``slide``: in microseconds, ``starting``: the words of an offset; of windows that slide, else nothing.
+    """
 
     time: str
     clause: str
+    size: int = 0
+    slide: int = 0
+    starting: str = ""
 
 
 def session(at: int) -> Refused:
@@ -53,12 +59,12 @@ def session(at: int) -> Refused:
 def sliding(time: str, size: str, slide: str, offset: str, at: int) -> ImportedWindow:
     """``RANGE`` and ``SLIDE``; an offset is none if it is a multiple of the slide."""
     try:
-        starting = _starting(offset, parse_duration(slide))
-        same = parse_duration(size) == parse_duration(slide)
-        length, step = duration_text(parse_duration(size)), duration_text(parse_duration(slide))
+        length, step = parse_duration(size), parse_duration(slide)
+        starting = _starting(offset, step)
     except HeddleError as error:
         raise Refused.of(error, at) from None
-    return ImportedWindow(time, f"RANGE '{length}' SLIDE '{length if same else step}'{starting}")
+    clause = f"RANGE '{duration_text(length)}' SLIDE '{duration_text(step)}'{starting}"
+    return ImportedWindow(time, clause, length, step, starting)
 
 
 def _starting(offset: str, every: int) -> str:

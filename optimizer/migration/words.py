@@ -37,6 +37,9 @@ LIMITS = replace(Limits(), bytes=64 << 10, tokens=8192, connectives=1024)
 LEFT_OUT = "HDL-140"
 """The code of what a job has and no query needs: a warning."""
 
+DIFFERS = "HDL-147"
+"""The code of what a query does not say as the job does: a warning."""
+
 WINDOW_NAMES = ("tumble", "hop", "cumulate", "session")
 
 _MARK = "="

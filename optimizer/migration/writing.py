@@ -71,7 +71,7 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     stream = written_name(relation.stream)
     lines = _folded(f"SELECT {selected or '*'} FROM {stream}")
     lines += [join_text(join, dialect) for join in relation.joins]
-    lines.append(f"WINDOW {window.clause} ON {window.time}")
+    lines += _folded(f"WINDOW {window.clause} ON {window.time}")
     if relation.where:
         lines += _folded(f"WHERE {_all(relation.where, dialect)}")
     (keys,) = grouped.sets

@@ -25,7 +25,12 @@ TUMBLE = "TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
 JOBS = (
     f"CREATE VIEW v AS SELECT upper(symbol) AS s, price + volume AS p, ts FROM trades WHERE price > 1;\n"
     f"SELECT s, max(p) AS m, count(*) AS n FROM v GROUP BY window(ts, '1 hour', '5 minutes'), s HAVING max(p) > 3;\n"
-    f"WITH c AS (SELECT * FROM trades) SELECT window.start, symbol, avg(price) a FROM c {HOURLY}",
+    f"WITH c AS (SELECT * FROM trades) SELECT window.start, symbol, avg(price) a FROM c {HOURLY};\n"
+    "SELECT symbol, sum(CASE WHEN ts >= date_sub(current_date, 7) AND ok THEN price ELSE 0 END) AS w, "
+    "count_if(ts > now() - INTERVAL 7 DAYS), max(price) FILTER (WHERE datediff(current_date, ts) <= 3) AS m "
+    "FROM trades WHERE ts >= dateadd(day, -30, current_date()) AND ts < "
+    "date_trunc('month', add_months(current_date, 1)) GROUP BY symbol;\n"
+    f"SELECT symbol, sum(if(ts >= window.end - INTERVAL '10' MINUTE, price, 0)) AS p, count(*) FROM trades {HOURLY}",
     f"INSERT INTO o SELECT window_start, symbol, SUM(price) AS p FROM {TUMBLE} "
     f"GROUP BY window_start, window_end, GROUPING SETS ((symbol), ());\n"
     f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY p DESC) AS r FROM "

@@ -252,6 +252,21 @@ def test_what_is_written_is_no_stream() -> None:
     assert result.names == ("hourly",) and [diagnostic.code for diagnostic in result.errors] == ["HDL-143"]
 
 
+# ----------------------------------------------------------------------------------- the documentation
+BECOMES = re.compile(r"```[a-z]+\n([^`]*)```\n\nbecomes\n\n```text\n([^`]*)```")
+EXAMPLES = BECOMES.findall((Path(__file__).parents[2] / "docs" / "migration.md").read_text())
+
+
+@pytest.mark.parametrize(("job", "queries"), EXAMPLES)
+def test_documented_jobs_become_documented_queries(job: str, queries: str) -> None:
+    result = import_job(job, SPARK, "job.sql", stem="job")
+    assert not result.errors and result.text == queries, result
+
+
+def test_every_form_has_a_documented_example() -> None:
+    assert len(EXAMPLES) >= 2
+
+
 # ------------------------------------------------------------------------------------------- generated
 @dataclass(frozen=True)
 class Pieces:
