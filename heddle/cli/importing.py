@@ -1,4 +1,4 @@
-"""``heddle import``: queries from a job of Spark or Flink."""
+"""``heddle import``: queries from a job of Spark or Flink, or from definitions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 )
 def import_job(
     file: Annotated[
-        str, typer.Argument(help="A file of statements; - reads standard input.", metavar="FILE", show_default=False)
+        str,
+        typer.Argument(
+            help="A file of statements or definitions; - reads standard input.", metavar="FILE", show_default=False
+        ),
     ],
     dialect: Annotated[JobDialect, typer.Option("--dialect", help="Whose SQL it is.")] = JobDialect.spark,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the queries to this file.")] = None,
     streams: OptionalStreams = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write queries from the statements of a Spark SQL or Flink SQL job, or report the obstacle for each. With streams
-    the queries are checked against them, without only their syntax is checked. Needs no JVM.
+    """Write queries from the statements of a Spark SQL or Flink SQL job, or from GroupBys of Chronon (JSON), and report
+    the obstacle for each other one. With streams the queries are checked against them, without only their syntax is
+    checked. Needs no JVM.
     """
     with telling_errors():
         imported = _imported(file, dialect, streams)

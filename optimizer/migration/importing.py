@@ -1,4 +1,4 @@
-"""Translate a file of another engine's statements to a file of Heddle's queries, each checked by our own parser.
+"""Translate a file of another engine's statements or definitions to Heddle's queries, each checked by our own parser.
 
 A statement that cannot be translated is skipped and reported; the others go on.
 """
@@ -6,31 +6,30 @@ A statement that cannot be translated is skipped and reported; the others go on.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlglot import ErrorLevel, exp
-from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ParseError
-from sqlglot.tokens import Token
+import yaml
 
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.language.nodes import place_of
 from optimizer.language.parser import Report, parse
-from optimizer.language.refusals import Findings, Refused, shown_text
+from optimizer.language.refusals import Findings, Refused
 from optimizer.language.statements import Statement, settings_of, split_statements
 from optimizer.migration.assumed import UNKNOWN, assumed_stream
 from optimizer.migration.binding import Relation
+from optimizer.migration.chronon import group_bys, is_chronon
+from optimizer.migration.documents import Definition, Reporter, is_document, place, read_document
 from optimizer.migration.relations import Reader, named_columns
 from optimizer.migration.words import (
     LEFT_OUT,
-    LIMITS,
     Dialect,
     cut_head,
     cut_windows,
     limited_tokens,
     places,
     spelled,
+    tree_of,
     without_statement_set,
 )
 from optimizer.migration.writing import WrittenQuery, differences, valid_name, written_queries
@@ -66,7 +65,10 @@ def import_job(
     that are put in, which are limited.
     """
     job = _Job(text, dialect, file, streams, stem)
-    for ordinal, statement in enumerate(split_statements(text), 1):
+    statements = () if is_document(text) else split_statements(text)
+    if is_document(text):
+        job.read_document()
+    for ordinal, statement in enumerate(statements, 1):
         if ordinal > MOST_STATEMENTS:
             refused = Refused("HDL-302", f"more than {MOST_STATEMENTS:,} statements", "split the file")
             job.report.add(refused, "", statement.start)
@@ -116,11 +118,38 @@ class _Job:
             deep = Refused("HDL-303", "the statement is nested too deeply", "write simpler views")
             self.report.add(deep, settings.name, statement.start)
 
+    def read_document(self) -> None:
+        """Write the queries of definitions in JSON or YAML, or report why there are none."""
+        try:
+            roots = read_document(self.text)
+            for definition in definitions(roots, Reporter(self._report, self._problems), self.tables):
+                self._write(definition.relation, definition.name, definition.owner, definition.at, definition.near)
+        except Refused as refused:
+            self.report.add(refused, "")
+        except RecursionError:
+            deep = Refused("HDL-303", "the document is nested too deeply", "write it flatter")
+            self.report.add(deep, "")
+
+    def _report(self, refused: Refused, query: str, severity: str) -> None:
+        self.report.add(refused, query, 0, severity)
+
+    def _problems(self, relation: Relation, name: str) -> list[Refused]:
+        """Errors that our own parser finds in the queries of a grouping."""
+        written = written_queries(relation, name, self.dialect)
+        errors = [error for query in written for error in self._parsed(query, "")]
+        return [Refused(error.code, error.message, error.hint) for error in errors]
+
+    def _write(self, relation: Relation, target: str, owner: str, start: int, near: Mapping[str, int]) -> None:
+        findings = Findings(warnings=list(relation.notes))
+        self._warn(findings, target, start)
+        for query in written_queries(relation, target, self.dialect):
+            self._take(query, owner, start, near)
+
     def _read(self, text: str, start: int, named: str, owner: str, ordinal: int) -> None:
         tokens = limited_tokens(text, self.dialect)
         head, body = cut_head(tokens)
         body, windows = cut_windows(body)
-        tree = _tree(spelled(body), text)
+        tree = tree_of(spelled(body), text)
         known = None if self.streams is None else _dimensions(self.streams)
         relation = Reader(self.dialect, self.views, self.tables, self.targets, windows, known).read(tree)
         relation = named_columns(relation, head.columns, body[0].start)
@@ -136,33 +165,32 @@ class _Job:
         if (order := tree.args.get("order")) is not None:
             hint = "order the answers as they are read"
             findings.warnings.append(Refused("HDL-140", "ORDER BY is left out", hint, place_of(order)))
-        findings.warnings.extend(relation.notes)
         self._warn(findings, target, start)
-        near = places(tokens)
-        for query in written_queries(relation, target, self.dialect):
-            self._take(query, owner, start, near)
+        self._write(relation, target, owner, start, places(tokens))
 
     def _warn(self, findings: Findings, query: str, start: int) -> None:
         for warning in findings.warnings:
             self.report.add(warning, query, start, "warning")
+
+    def _parsed(self, query: WrittenQuery, comments: str) -> list[Diagnostic]:
+        """The errors that our own parser finds in a query behind some comments."""
+        streams = {query.stream: assumed_stream(query, self.dialect)} if self.streams is None else self.streams
+        errors = parse(comments + query.text, streams).errors
+        return [error for error in errors if self.streams is not None or error.code not in UNKNOWN]
 
     def _take(self, query: WrittenQuery, owner: str, start: int, near: Mapping[str, int]) -> None:
         """Keep a query that our own parser reads."""
         name, number = query.name, 2
         while name in self.names:
             name, number = f"{query.name}_{number}", number + 1
-        streams = {query.stream: assumed_stream(query, self.dialect)} if self.streams is None else self.streams
         comments = f"-- name: {name}\n" + (f"-- owner: {owner}\n" if owner else "")
-        result = parse(comments + query.text, streams)
-        problems = [
-            diagnostic for diagnostic in result.errors if self.streams is not None or diagnostic.code not in UNKNOWN
-        ]
+        problems = self._parsed(query, comments)
         for problem in problems:
             at = _near(query.text, problem.line - 1 - comments.count("\n"), problem.column - 1, near)
             self.report.add(Refused(problem.code, problem.message, problem.hint, at), name, start)
         if problems:
             return
-        schema = streams[query.stream].schema if self.streams is not None and query.stream in streams else ()
+        schema = self.streams[query.stream].schema if self.streams and query.stream in self.streams else ()
         fractional = frozenset(column.lower() for column, type in schema if type.name in ("double", "decimal"))
         findings = Findings()
         for message in differences(query, self.dialect, fractional):
@@ -170,6 +198,18 @@ class _Job:
         self._warn(findings, name, start)
         self.names.append(name)
         self.written.append(f"{comments}{query.text}\n")
+
+
+def definitions(roots: Sequence[yaml.Node], report: Reporter, tables: dict[str, str]) -> Iterator[Definition]:
+    """The definitions of documents, by what each is. Raises :class:`Refused` for none that is known."""
+    if not roots:
+        raise Refused("HDL-146", "the document is empty", "")
+    for root in roots:
+        if not is_chronon(root):
+            message = "this is neither a statement nor a definition that is read"
+            hint = "a GroupBy or a Join of Chronon, compiled to JSON"
+            raise Refused("HDL-146", message, hint, place(root))
+        yield from group_bys(root, report, tables)
 
 
 def _dimensions(streams: Mapping[str, Stream]) -> set[str]:
@@ -181,23 +221,3 @@ def _near(text: str, row: int, column: int, near: Mapping[str, int]) -> int:
     lines = text.split("\n")
     word = re.match(r"\w*", lines[row][column:]) if 0 <= row < len(lines) else None
     return near.get(word[0].lower(), 0) if word else 0
-
-
-def _tree(tokens: list[Token], text: str) -> exp.Expr:
-    parser = Spark().parser(error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * LIMITS.bytes)
-    try:
-        trees = parser.parse(tokens, text)
-    except ParseError as error:
-        details = error.errors[0] if error.errors else {}
-        near, at = str(details.get("highlight") or ""), len(str(details.get("start_context") or ""))
-        message = f"the statement cannot be read near {shown_text(near)}" if near else "the statement cannot be read"
-        raise Refused("HDL-146", message, "is it of the other dialect?", at) from None
-    except RecursionError:
-        raise
-    except Exception as error:
-        # a slip of sqlglot's costs its own statement alone
-        raise Refused("HDL-146", f"the statement cannot be read ({type(error).__name__})", "write it plainer") from None
-    tree = trees[0] if len(trees) == 1 else None
-    if tree is None:
-        raise Refused("HDL-146", "this is not a single statement", "", tokens[0].start if tokens else 0)
-    return tree

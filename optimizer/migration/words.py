@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.drill import Drill
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import TokenError
+from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
 
 from optimizer.language.foreign_windows import split_arguments
@@ -262,6 +263,27 @@ def _opaque(tokens: Sequence[Token]) -> list[Token]:
 def function_of(name: str) -> str:
     """A function's name in lower case, without the mark that it was hidden under."""
     return name.removeprefix(_MARK).lower()
+
+
+def tree_of(tokens: list[Token], text: str) -> exp.Expr:
+    """The tree of one statement's words. Raises :class:`Refused`."""
+    parser = Spark().parser(error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * LIMITS.bytes)
+    try:
+        trees = parser.parse(tokens, text)
+    except ParseError as error:
+        details = error.errors[0] if error.errors else {}
+        near, at = str(details.get("highlight") or ""), len(str(details.get("start_context") or ""))
+        message = f"the statement cannot be read near {shown_text(near)}" if near else "the statement cannot be read"
+        raise Refused("HDL-146", message, "is it of the other dialect?", at) from None
+    except RecursionError:
+        raise
+    except Exception as error:
+        # a slip of sqlglot's costs its own statement alone
+        raise Refused("HDL-146", f"the statement cannot be read ({type(error).__name__})", "write it plainer") from None
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None:
+        raise Refused("HDL-146", "this is not a single statement", "", tokens[0].start if tokens else 0)
+    return tree
 
 
 # ----------------------------------------------------------------------------------------- statements

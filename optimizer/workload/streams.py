@@ -270,10 +270,11 @@ def with_copy(stream: Stream) -> Stream:
     return replace(stream, source=replace(stream.source, path=place))
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads no further once brackets are too deep: each would be looked at again for each that it is in."""
+class ShallowLoader(yaml.SafeLoader):
+    """Loader that reads no further once brackets are too deep: each would be looked at again for each that it is in."""
 
     def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+        """Scan an opening bracket. Raises :class:`yaml.MarkedYAMLError` if it is too deep."""
         if self.flow_level >= DEEPEST:
             raise yaml.scanner.ScannerError(None, None, f"brackets are {DEEPEST} deep", self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
@@ -295,7 +296,7 @@ def load_streams(
             content = opened.read(FILE_BYTES + 1)
         if len(content) > FILE_BYTES:
             return {}, (Diagnostic("HDL-450", f"is larger than {FILE_BYTES} bytes", file=file),)
-        root = yaml.compose(content.decode("utf-8-sig"), Loader=_Loader)
+        root = yaml.compose(content.decode("utf-8-sig"), Loader=ShallowLoader)
     except OSError as error:
         hint = "name the file that declares the streams"
         return {}, (Diagnostic("HDL-450", f"cannot be read: {error.strerror}", hint, file),)

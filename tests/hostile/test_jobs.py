@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -40,6 +41,12 @@ JOBS = (
     f"FROM trades GROUP BY HOP(ts, INTERVAL '5' MINUTE, INTERVAL '1' HOUR), 1, 2, 3",
 )
 
+GROUP_BY = """{"metaData": {"name": "a.b", "team": "t"}, "keyColumns": ["s"], "accuracy": 0, "sources": [{"events": {
+"table": "x.trades/symbol=a", "query": {"selects": {"s": "upper(symbol)", "p": "price + volume"}, "wheres": ["ok"],
+"timeColumn": "ts"}}}], "aggregations": [{"inputColumn": "p", "operation": 7, "argMap": {"k": "3"}, "windows":
+[{"length": 7, "timeUnit": 1}, {"length": 1, "timeUnit": 0}, null]}, {"inputColumn": "p", "operation": "LAST_K"}],
+"derivations": [{"name": "d", "expression": "p_sum_7d / p_sum_1h"}]}"""
+
 DEEP = 20_000
 HUGE = {
     "parentheses": f"SELECT {'(' * DEEP}price{')' * DEEP} FROM trades {HOURLY}",
@@ -61,6 +68,17 @@ HUGE = {
     + "SELECT max(price) AS m FROM v1500 GROUP BY window(ts, '1 hour')",
     "a view of itself": "CREATE VIEW v AS SELECT * FROM v; SELECT count(*) FROM v GROUP BY window(ts, '1 hour')",
     "statements": "SELECT 1;\n" * (MOST_STATEMENTS + 5),
+    "an array": "[" * DEEP,
+    "objects": '{"sources":' * DEEP,
+    "a large document": '{"sources": [' + "1," * 600_000,
+    "many values": '{"keyColumns": [' + "1," * 60_000 + '1], "sources": []}',
+    "many sums": GROUP_BY.replace(
+        '{"inputColumn": "p", "operation": "LAST_K"}',
+        ", ".join(
+            f'{{"inputColumn": "p", "operation": 7, "windows": [{{"length": {at}, "timeUnit": 1}}]}}'
+            for at in range(300)
+        ),
+    ),
     "semicolons": ";" * 100_000,
     "quotes": "SELECT '" + "''" * 100_000 + "' FROM trades",
     "a long word": f"SELECT {'a' * 100_000} FROM trades {HOURLY}",
@@ -116,6 +134,23 @@ def test_mutated_jobs(canary: Canary) -> None:
 
     outcomes = each("jobs", COUNT // 10, check)
     assert COUNT < 1000 or len(outcomes) > 4, outcomes
+
+
+def test_mutated_definitions(canary: Canary) -> None:
+    def check(seed: int) -> str:
+        result = imported(mutated(GROUP_BY, seed), SPARK, canary)
+        return "read" if result.names else result.errors[0].code if result.errors else "nothing"
+
+    outcomes = each("definitions", COUNT // 20, check)
+    assert COUNT < 1000 or len(outcomes) > 4, outcomes
+
+
+def test_attacks_within_definitions(canary: Canary) -> None:
+    for texts in attacks.CONDITIONS.values():
+        for text in texts:
+            condition = json.dumps(filled(attacks.expanded(text), canary))
+            text_with = GROUP_BY.replace('"ok"', condition) if len(text) % 2 else GROUP_BY
+            imported(text_with.replace('"upper(symbol)"', condition).replace('"t"', condition), SPARK, canary)
 
 
 def test_names_are_names(canary: Canary) -> None:
