@@ -14,6 +14,7 @@ from optimizer.migration.binding import Relation
 from optimizer.migration.documents import (
     Definition,
     Reporter,
+    column_named,
     elements,
     expression_in,
     members,
@@ -194,7 +195,7 @@ class _GroupBy:
 
     # ------------------------------------------------------------------------------------------ query
     def _keys(self) -> list[exp.Expr]:
-        return [_column(text_of(key)) for key in elements(path_of(self.node, "keyColumns"))]
+        return [column_named(text_of(key)) for key in elements(path_of(self.node, "keyColumns"))]
 
     def _relation(self, events: Relation, time: str, parts: list[_Part], derived: list[exp.Expr]) -> Relation:
         """The grouping with some of the parts. ``derived``: expressions over them, which are selected instead."""
@@ -203,7 +204,10 @@ class _GroupBy:
         keys = self._keys()
         window = exp.Anonymous(
             this="window",
-            expressions=[_column(time), *(exp.Literal.string(duration_text(n)) for n in (longest, self._slide(parts)))],
+            expressions=[
+                column_named(time),
+                *(exp.Literal.string(duration_text(n)) for n in (longest, self._slide(parts))),
+            ],
         )
         tree = exp.Select(
             expressions=[*keys, *items],
@@ -234,7 +238,7 @@ class _GroupBy:
         for node in elements(path_of(self.node, "derivations")):
             name, value = text_of(path_of(node, "name")), path_of(node, "expression")
             if name == "*" or value is None:
-                items += [_column(part.name) for part in self.parts]
+                items += [column_named(part.name) for part in self.parts]
                 continue
             try:
                 item = exp.Alias(this=expression_in(value), alias=exp.to_identifier(name, quoted=True))
@@ -307,17 +311,13 @@ def is_chronon(root: yaml.Node) -> bool:
     return ("sources" in keys and ("keyColumns" in keys or "aggregations" in keys)) or "joinParts" in keys
 
 
-def _column(name: str) -> exp.Expr:
-    return exp.Column(this=exp.to_identifier(name, quoted=True))
-
-
 def _selected(part: _Part, longest: int, time: str) -> exp.Expr:
     """An aggregate, over the end of the window if its own is shorter."""
     call: exp.Expr = part.call.copy()
     if part.length != longest:
         length = exp.Interval(this=exp.Literal.string(duration_text(part.length)))
         begin = exp.Sub(this=exp.Placeholder(this="end"), expression=length)
-        call = exp.Filter(this=call, expression=exp.Where(this=exp.GTE(this=_column(time), expression=begin)))
+        call = exp.Filter(this=call, expression=exp.Where(this=exp.GTE(this=column_named(time), expression=begin)))
         if part.call.name == "least":
             inner, most = part.call.expressions
             call.set("this", inner.copy())
@@ -331,7 +331,7 @@ def _call(operation: str, column: str, arguments: dict[str, str], node: yaml.Nod
         raise Refused("HDL-146", "an aggregation without an inputColumn", "", place(node))
     if operation in _LACKING:
         raise Refused("HDL-104", f"{column}: there is no aggregate {operation}", _LACKING[operation], place(node))
-    value, k = _column(column), arguments.get("k", "")
+    value, k = column_named(column), arguments.get("k", "")
     if k and not (k.isdecimal() and len(k) < 6):
         raise Refused("HDL-146", f"k is {shown_text(k)}, no number", "", place(node))
     if operation in ("unique_count", "bounded_unique_count"):
@@ -359,4 +359,4 @@ def _partition(text: str, node: yaml.Node) -> exp.Expr:
     name, equal, value = text.partition("=")
     if not (name and equal):
         raise Refused("HDL-142", f"the name of a table with {shown_text(text)}", "", place(node))
-    return exp.EQ(this=_column(name), expression=exp.Literal.string(value))
+    return exp.EQ(this=column_named(name), expression=exp.Literal.string(value))

@@ -10,6 +10,7 @@ import yaml
 from sqlglot import exp
 
 from optimizer.language.refusals import Refused, shown_text
+from optimizer.language.words import written_name
 from optimizer.migration.binding import Relation
 from optimizer.migration.words import Dialect, limited_tokens, spelled, tree_of
 from optimizer.workload.streams import ShallowLoader
@@ -99,7 +100,7 @@ def read_document(text: str) -> list[yaml.Node]:
         raise Refused("HDL-146", f"this is not {what}: a character that it cannot have", "", error.position) from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError):
         raise Refused("HDL-146", f"this is not {what} that can be read", "") from None
-    return [root for root in roots if root is not None]
+    return [root for root in roots if root is not None and not is_null(root)]
 
 
 # ------------------------------------------------------------------------------------------------ nodes
@@ -159,6 +160,11 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
             stack += [part for pair in reversed(top.value) for part in reversed(pair)]
         elif isinstance(top, yaml.SequenceNode):
             stack += reversed(top.value)
+
+
+def column_named(name: str) -> exp.Expr:
+    """A column, quoted where its name needs it."""
+    return exp.Column(this=exp.to_identifier(name, quoted=written_name(name) != name))
 
 
 def expression_in(node: yaml.Node, text: str | None = None) -> exp.Expr:

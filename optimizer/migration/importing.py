@@ -20,6 +20,7 @@ from optimizer.migration.assumed import UNKNOWN, assumed_stream
 from optimizer.migration.binding import Relation
 from optimizer.migration.chronon import group_bys, is_chronon
 from optimizer.migration.documents import Definition, Reporter, is_document, place, read_document
+from optimizer.migration.metricflow import is_metricflow, metric_queries
 from optimizer.migration.relations import Reader, named_columns
 from optimizer.migration.words import (
     LEFT_OUT,
@@ -204,12 +205,18 @@ def definitions(roots: Sequence[yaml.Node], report: Reporter, tables: dict[str, 
     """The definitions of documents, by what each is. Raises :class:`Refused` for none that is known."""
     if not roots:
         raise Refused("HDL-146", "the document is empty", "")
-    for root in roots:
-        if not is_chronon(root):
+    metrics = [root for root in roots if is_metricflow(root)]
+    others = [root for root in roots if not is_chronon(root) and not is_metricflow(root)]
+    for other in others:
+        if len(others) == len(roots):
             message = "this is neither a statement nor a definition that is read"
-            hint = "a GroupBy or a Join of Chronon, compiled to JSON"
-            raise Refused("HDL-146", message, hint, place(root))
-        yield from group_bys(root, report, tables)
+            hint = "a GroupBy of Chronon, or semantic_models and metrics of dbt"
+            raise Refused("HDL-146", message, hint, place(other))
+        report.add(Refused(LEFT_OUT, "a document without metrics is left out", "", place(other)), "", "warning")
+    for root in roots:
+        if is_chronon(root):
+            yield from group_bys(root, report, tables)
+    yield from metric_queries(metrics, report)
 
 
 def _dimensions(streams: Mapping[str, Stream]) -> set[str]:

@@ -40,7 +40,7 @@ _BY_ANOTHER = ("min_by", "max_by", "arg_min", "arg_max", "last_k", "top_k")
 
 
 @dataclass(frozen=True)
-class _Span:
+class TimeSpan:
     """A span of time, as the length of a window. ``kind``: spans of one query have the same one.
 
     ``length``, ``ago``: microseconds; of spans of a calendar 0. ``is_closed``: its end is that of a condition, not the
@@ -62,10 +62,10 @@ class _Spans:
     window: ImportedWindow | None
     at: int
     outer: Bounds | None = None
-    spans: list[_Span] = field(default_factory=list)
+    spans: list[TimeSpan] = field(default_factory=list)
     is_open: bool = False
 
-    def of(self, bounds: Bounds | None, at: int) -> _Span:
+    def of(self, bounds: Bounds | None, at: int) -> TimeSpan:
         """The span of an aggregate's bounds, which is one of the query's from now on."""
         if bounds is not None:
             bounds = bounds.both(self.outer, at)
@@ -77,7 +77,7 @@ class _Spans:
             self.spans.append(span)
         return span
 
-    def _within(self, window: ImportedWindow, bounds: Bounds, at: int) -> _Span:
+    def _within(self, window: ImportedWindow, bounds: Bounds, at: int) -> TimeSpan:
         """The span of a part of a window."""
         if bounds.time != window.time:
             message = f"a condition on {bounds.time}, in a window on {window.time}"
@@ -88,7 +88,7 @@ class _Spans:
         end = self._offset(window, bounds.end or Moment(END), at)
         if begin >= end:
             raise Refused("HDL-144", "no event of the window is in this span of time", "", at)
-        return _fixed(begin, end, "window")
+        return fixed_span(begin, end, "window")
 
     def _offset(self, window: ImportedWindow, moment: Moment, at: int) -> int:
         """Microseconds from the end of a window, within it."""
@@ -154,16 +154,16 @@ def _length_text(micros: int) -> str:
     return duration_text(micros) if micros % DAY or micros <= DAY else f"{micros // DAY} days"
 
 
-def _fixed(begin: int, end: int, kind: str, is_closed: bool = True) -> _Span:
+def fixed_span(begin: int, end: int, kind: str, is_closed: bool = True) -> TimeSpan:
     """The span [begin, end), in microseconds from the end of the windows."""
     length, ago = _length_text(end - begin), _length_text(-end)
     name, text = f"last_{length}".replace(" ", "_"), f"RANGE '{length}'"
     if end:
-        return _Span(f"{name}_{ago}_ago".replace(" ", "_"), f"{text} ENDING '{ago}' AGO", kind, end - begin, -end)
-    return _Span(name, text, kind, end - begin, 0, is_closed)
+        return TimeSpan(f"{name}_{ago}_ago".replace(" ", "_"), f"{text} ENDING '{ago}' AGO", kind, end - begin, -end)
+    return TimeSpan(name, text, kind, end - begin, 0, is_closed)
 
 
-def _until_run(bounds: Bounds, at: int) -> _Span:
+def _until_run(bounds: Bounds, at: int) -> TimeSpan:
     """The span of a job that runs at some time."""
     begin, end = bounds.begin, bounds.end
     if begin is None:
@@ -174,18 +174,18 @@ def _until_run(bounds: Bounds, at: int) -> _Span:
     until = Moment("day" if begin.anchor in UNITS else NOW) if end is None else end
     same = begin.anchor == until.anchor
     if begin.anchor == NOW and same and not begin.months and begin.micros < until.micros <= 0:
-        return _fixed(begin.micros, until.micros, "clock", end is not None)
+        return fixed_span(begin.micros, until.micros, "clock", end is not None)
     if end is None and begin.anchor in UNITS and not begin.months and not begin.micros:
         kind = "today" if begin.anchor == "day" else "so far"
-        return _Span(f"this_{begin.anchor}", f"CUMULATE '1 {begin.anchor}'", kind, is_closed=False)
+        return TimeSpan(f"this_{begin.anchor}", f"CUMULATE '1 {begin.anchor}'", kind, is_closed=False)
     is_days = begin.anchor == "day" and not begin.months and begin.micros % DAY == 0 == until.micros % DAY
     if same and is_days and begin.micros < until.micros <= 0:
-        return _fixed(begin.micros, until.micros, "days", end is not None)
+        return fixed_span(begin.micros, until.micros, "days", end is not None)
     if same and until == Moment(begin.anchor):
         count = -begin.months // MONTHS[begin.anchor] if begin.anchor in MONTHS else -begin.micros // (7 * DAY)
         if count > 0:
             length = f"{count} {begin.anchor}{'s' * (count > 1)}"
-            return _Span(f"last_{length}".replace(" ", "_"), f"RANGE '{length}'", f"1 {begin.anchor}")
+            return TimeSpan(f"last_{length}".replace(" ", "_"), f"RANGE '{length}'", f"1 {begin.anchor}")
     hint = "count in days: current_date - INTERVAL 30 DAYS; or in full months: date_trunc('month', current_date)"
     raise Refused("HDL-144", "a span of time that is no window of one length", hint, at)
 

@@ -47,6 +47,20 @@ GROUP_BY = """{"metaData": {"name": "a.b", "team": "t"}, "keyColumns": ["s"], "a
 [{"length": 7, "timeUnit": 1}, {"length": 1, "timeUnit": 0}, null]}, {"inputColumn": "p", "operation": "LAST_K"}],
 "derivations": [{"name": "d", "expression": "p_sum_7d / p_sum_1h"}]}"""
 
+METRICS = """semantic_models:
+  - {name: t, model: ref('trades'), defaults: {agg_time_dimension: ts}, entities: [{name: symbol, type: primary}],
+     dimensions: [{name: ts, type: time, type_params: {time_granularity: hour}}, {name: ok, type: categorical}],
+     measures: [{name: p, agg: sum, expr: price * 2}, {name: n, agg: count_distinct, expr: symbol}]}
+metrics:
+  - {name: a, type: simple, type_params: {measure: p}, filter: "{{ Dimension('symbol__ok') }} AND price > 1"}
+  - {name: b, type: cumulative, type_params: {measure: n, cumulative_type_params: {window: 7 days}}}
+  - {name: c, type: derived, type_params: {expr: a / nullif(b, 0), metrics: [a, {name: b, offset_window: 1 day}]}}
+  - name: d
+    type: ratio
+    type_params: {numerator: {name: a, filter: ok}, denominator: c}
+saved_queries: [{name: s, query_params: {metrics: [b], group_by: ["Dimension('symbol__ok')"]}}]
+"""
+
 DEEP = 20_000
 HUGE = {
     "parentheses": f"SELECT {'(' * DEEP}price{')' * DEEP} FROM trades {HOURLY}",
@@ -72,6 +86,13 @@ HUGE = {
     "objects": '{"sources":' * DEEP,
     "a large document": '{"sources": [' + "1," * 600_000,
     "many values": '{"keyColumns": [' + "1," * 60_000 + '1], "sources": []}',
+    "metrics of metrics": METRICS
+    + "\nmetrics:\n"
+    + "".join(
+        f"  - {{name: m{at}, type: derived, type_params: {{expr: x + y, metrics: [{{name: m{at + 1}, alias: x}}, "
+        f"{{name: m{at + 1}, alias: y}}]}}}}\n"
+        for at in range(40)
+    ),
     "many sums": GROUP_BY.replace(
         '{"inputColumn": "p", "operation": "LAST_K"}',
         ", ".join(
@@ -138,7 +159,7 @@ def test_mutated_jobs(canary: Canary) -> None:
 
 def test_mutated_definitions(canary: Canary) -> None:
     def check(seed: int) -> str:
-        result = imported(mutated(GROUP_BY, seed), SPARK, canary)
+        result = imported(mutated((GROUP_BY, METRICS)[seed % 2], seed), SPARK, canary)
         return "read" if result.names else result.errors[0].code if result.errors else "nothing"
 
     outcomes = each("definitions", COUNT // 20, check)
@@ -150,7 +171,11 @@ def test_attacks_within_definitions(canary: Canary) -> None:
         for text in texts:
             condition = json.dumps(filled(attacks.expanded(text), canary))
             text_with = GROUP_BY.replace('"ok"', condition) if len(text) % 2 else GROUP_BY
-            imported(text_with.replace('"upper(symbol)"', condition).replace('"t"', condition), SPARK, canary)
+            if len(text) % 3:
+                text_with = text_with.replace('"upper(symbol)"', condition).replace('"t"', condition)
+            else:
+                text_with = METRICS.replace("filter: ok", f"filter: {condition}")
+            imported(text_with, SPARK, canary)
 
 
 def test_names_are_names(canary: Canary) -> None:
