@@ -47,7 +47,8 @@ def _shifted(micros: SparkColumn, window: Window) -> SparkColumn:
         F.sequence(first, last, slide),
         lambda start: _span(start + (window.offset - window.ago), start + (window.offset - window.ago + window.range)),
     )
-    return F.when(first <= last, spans).otherwise(F.filter(spans, lambda span: F.lit(False)))
+    # a sequence that would end before it begins is an error
+    return F.when(first <= last, spans).otherwise(F.array().cast("array<struct<start: bigint, end: bigint>>"))
 
 
 def _steps_of(micros: SparkColumn, size: int, step: int) -> SparkColumn:

@@ -307,6 +307,14 @@ def test_every_aggregate_of_every_type(spark: SparkSession) -> None:
         assert agrees(output, _stored(cell.value), row.asDict()), (output, cell)
 
 
+def test_an_event_between_two_shifted_windows_is_in_none(spark: SparkSession) -> None:
+    count = Output("n", "count", None, None, LONG)
+    query = ACQ("apart", "events", Window(10 * SECOND, 30 * SECOND, offset=5 * SECOND), (count,))
+    moments = pa.array([second * SECOND for second in (5, 14, 15, 34)], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    (row,) = unshared(spark.createDataFrame(pa.table({"ts": moments})), query, "ts").toArrow().to_pylist()
+    assert row["n"] == 2 and _micros(row["window_end"]) == 15 * SECOND
+
+
 QUERY = ACQ(
     "volumes",
     "events",
