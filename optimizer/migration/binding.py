@@ -22,10 +22,9 @@ from optimizer.migration.windows import (
     COLUMNS,
     FIELDS,
     GROUP_WINDOWS,
-    SESSIONS,
+    SESSION_WINDOW,
     ImportedWindow,
     of_call,
-    session,
 )
 from optimizer.migration.words import Dialect, function_of
 
@@ -112,8 +111,6 @@ class Binder:
 
     def _call(self, call: exp.Anonymous) -> exp.Expr:
         name = function_of(call.name)
-        if name in SESSIONS:
-            raise session(place_of(call))
         if name in BOUNDS and self.dialect is Dialect.flink:
             self._meet(call, name.partition("_")[0])
             return marker(BOUNDS[name], call)
@@ -121,7 +118,7 @@ class Binder:
             return marker("end", call)
         if name.endswith("_proctime") or name == "proctime":
             raise Refused("HDL-144", "processing time", "windows go by a column of the events", place_of(call))
-        if name in (GROUP_WINDOWS if self.dialect is Dialect.flink else (WINDOW,)):
+        if name in (GROUP_WINDOWS if self.dialect is Dialect.flink else (WINDOW, SESSION_WINDOW)):
             self._meet(call, name)
             return marker(WINDOW, call)
         if name in UNIT_FIRST and len(call.expressions) == 3 and type(call.expressions[0]) is exp.Column:
@@ -169,7 +166,7 @@ class Binder:
             return self._put_in(columns[name], node)
         if self.source.windowed and name in COLUMNS:
             return marker(COLUMNS[name], node)
-        if self.window is not None and name == WINDOW:
+        if self.window is not None and name in (WINDOW, SESSION_WINDOW):
             return marker(WINDOW, node)
         if not self.source.star and not self.joined:
             raise Refused("HDL-202", f"there is no column {shown_text(part.name)}", "", place_of(node))

@@ -141,7 +141,8 @@ class _Job:
         return [Refused(error.code, error.message, error.hint) for error in errors]
 
     def _write(self, relation: Relation, target: str, owner: str, start: int, near: Mapping[str, int]) -> None:
-        findings = Findings(warnings=list(relation.notes))
+        notes = relation.notes if relation.window is None else (*relation.notes, *relation.window.notes())
+        findings = Findings(warnings=list(notes))
         self._warn(findings, target, start)
         for query in written_queries(relation, target, self.dialect):
             self._take(query, owner, start, near)

@@ -9,13 +9,17 @@ from sqlglot import exp
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused
-from optimizer.migration.words import CutWindow
+from optimizer.migration.words import DIFFERS, CutWindow
 from optimizer.workload.instants import duration_text, parse_duration
 
-SESSIONS = ("session", "session_window", "session_start", "session_end", "session_rowtime", "session_proctime")
+SESSION_WINDOW = "session_window"
+"""Spark's sessions."""
 
-GROUP_WINDOWS = ("tumble", "hop")
+GROUP_WINDOWS = ("tumble", "hop", "session")
 """Flink's functions in GROUP BY, before it had them in FROM."""
+
+LONGEST = "1 day"
+"""Longest session of what is imported: other engines know no limit."""
 
 BOUNDS = {
     f"{name}_{suffix}": bound
@@ -30,18 +34,13 @@ COLUMNS = {"window_start": "start", "window_end": "end", "window_time": "end"}
 FIELDS = {"start": "start", "end": "end"}
 """The fields of Spark's window."""
 
-_SESSION = Refused(
-    "HDL-144",
-    "session windows are not of the language",
-    "their bounds depend on the events, so that no two queries share a fragment; take RANGE, or keep this job",
-)
-
 
 @dataclass(frozen=True)
 class ImportedWindow:
     """A window of time on a plain column, in Heddle's words. Two are equal if they are the same windows.
 
     ``size``, ``slide``: in microseconds, ``starting``: the words of an offset; of windows that slide, else nothing.
+    ``keys``: the columns that Flink's table function partitions sessions by; None: sessions are of each group.
     """
 
     time: str
@@ -49,11 +48,23 @@ class ImportedWindow:
     size: int = 0
     slide: int = 0
     starting: str = ""
+    keys: tuple[str, ...] | None = None
+
+    def notes(self) -> tuple[Refused, ...]:
+        """Differences from what was imported."""
+        if not self.clause.startswith("SESSION"):
+            return ()
+        message = f"sessions longer than {LONGEST} have no values (HDL-612): UP TO '{LONGEST}' was added"
+        return (Refused(DIFFERS, message, "write the longest that a session may last"),)
 
 
-def session(at: int) -> Refused:
-    """The refusal of a session window."""
-    return Refused(_SESSION.code, _SESSION.message, _SESSION.hint, at)
+def sessions(time: str, gap: str, at: int, keys: tuple[str, ...] | None = None) -> ImportedWindow:
+    """Sessions with a constant gap."""
+    try:
+        length = duration_text(parse_duration(gap))
+    except HeddleError as error:
+        raise Refused.of(error, at) from None
+    return ImportedWindow(time, f"SESSION GAP '{length}' UP TO '{LONGEST}'", keys=keys)
 
 
 def sliding(time: str, size: str, slide: str, offset: str, at: int) -> ImportedWindow:
@@ -76,7 +87,7 @@ def _starting(offset: str, every: int) -> str:
 def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
     """The window of Flink's TUMBLE, HOP and CUMULATE in FROM."""
     if cut.function == "session":
-        raise session(cut.at)
+        return sessions(time, cut.durations.get("gap", ""), cut.at, cut.per)
     size, offset = cut.durations.get("size", ""), cut.durations.get("offset", "")
     if not size:
         raise Refused("HDL-146", f"{cut.function.upper()} has no size", "INTERVAL '10' MINUTES", cut.at)
@@ -94,7 +105,7 @@ def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
 
 def of_call(call: exp.Anonymous, name: str) -> ImportedWindow:
     """The window of Spark's ``window(t, size[, slide[, start]])`` and Flink's ``TUMBLE(t, size)``, ``HOP(t, slide,
-    size)``.
+    size)``, ``SESSION(t, gap)``.
 
     The arguments are bound: the time must be a column of the stream by now.
     """
@@ -106,6 +117,10 @@ def of_call(call: exp.Anonymous, name: str) -> ImportedWindow:
     if not 1 <= len(durations) <= 3:
         raise Refused("HDL-146", f"{name} takes a time and one to three durations", "", at)
     time = first.this.sql(dialect="spark")
+    if name in ("session", SESSION_WINDOW):
+        if len(durations) > 1:
+            raise Refused("HDL-146", f"{name} takes a time and a gap", "", at)
+        return sessions(time, durations[0], at)
     if name == "hop":
         slide, size, offset = (*durations, "", "")[:3]
         if not size:

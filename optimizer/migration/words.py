@@ -63,7 +63,7 @@ class CutWindow:
     """A windowing table function that stood in FROM: ``HOP(TABLE bids, DESCRIPTOR(bidtime), …)``.
 
     ``source``: the parts of the table's name; ``time``: the column's word; ``durations`` by role: size, slide, step,
-    offset.
+    offset, gap; ``per``: the columns of PARTITION BY.
     """
 
     function: str
@@ -71,6 +71,7 @@ class CutWindow:
     time: str
     durations: dict[str, str]
     at: int
+    per: tuple[str, ...] = ()
 
 
 _ROLES = {
@@ -164,6 +165,7 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
     function = name.text.lower()
     source: tuple[str, ...] = ()
     time = ""
+    per: tuple[str, ...] = ()
     durations: dict[str, str] = {}
     roles = iter(_ROLES[function])
     for argument in split_arguments(inside):
@@ -172,9 +174,13 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
             role, argument = argument[0].text.lower(), argument[2:]
         if _is(argument, 0, TokenType.TABLE):
             names = argument[1:]
+            cut = next((at for at, token in enumerate(names) if token.token_type == TokenType.PARTITION_BY), len(names))
+            names, per = names[:cut], tuple(token.text for token in names[cut + 1 :])
             if not names or any((token.token_type == TokenType.DOT) == (at % 2 == 0) for at, token in enumerate(names)):
                 raise Refused("HDL-146", f"{name.text} takes TABLE and a name", "make the rest a view", name.start)
             source = tuple(token.text for token in names[::2])
+        elif per and not time and len(argument) == 1 and argument[0].token_type == TokenType.VAR:
+            per = (*per, argument[0].text)
         elif argument and argument[0].text.upper() == "DESCRIPTOR":
             if len(argument) != 4:
                 raise Refused("HDL-144", "windows are on one column", "", argument[0].start)
@@ -184,7 +190,7 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
     if not (source and time and durations):
         hint = f"{name.text.upper()}(TABLE t, DESCRIPTOR(time), INTERVAL '10' MINUTES)"
         raise Refused("HDL-146", f"{name.text} lacks its table, its column or its durations", hint, name.start)
-    return CutWindow(function, source, time, durations, name.start)
+    return CutWindow(function, source, time, durations, name.start, per)
 
 
 def interval_text(words: Sequence[Token], near: Token) -> str:

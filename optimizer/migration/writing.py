@@ -12,6 +12,7 @@ from optimizer.language.words import QUERY_NAME, written_name
 from optimizer.migration.binding import RANK, Grouped, Relation, is_marker, is_of_window, markers
 from optimizer.migration.functions import BY_TIME, divides_whole_numbers, rename
 from optimizer.migration.joins import ImportedJoin
+from optimizer.migration.windows import ImportedWindow
 from optimizer.migration.words import Dialect, function_of
 
 WIDTH = 110
@@ -71,10 +72,10 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     stream = written_name(relation.stream)
     lines = _folded(f"SELECT {selected or '*'} FROM {stream}")
     lines += [join_text(join, dialect) for join in relation.joins]
-    lines += _folded(f"WINDOW {window.clause} ON {window.time}")
+    (keys,) = grouped.sets
+    lines += _folded(f"WINDOW {window.clause}{_partition(window, keys)} ON {window.time}")
     if relation.where:
         lines += _folded(f"WHERE {_all(relation.where, dialect)}")
-    (keys,) = grouped.sets
     lines += _folded(f"GROUP BY {', '.join(sql(key, dialect) for key in keys)}") if keys else []
     if grouped.having:
         lines += _folded(f"HAVING {_all(grouped.having, dialect)}")
@@ -83,6 +84,19 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     read = [node for _, node in items] + [*keys, *relation.where, *grouped.having]
     text = "\n".join(lines) + ";"
     return WrittenQuery(name, text, relation.stream, window.time, tuple(read), relation.joins)
+
+
+def _partition(window: ImportedWindow, keys: Sequence[exp.Expr]) -> str:
+    """PARTITION BY of sessions that are not of each group. Raises Refused (HDL-144) for what Heddle has not."""
+    names = {key.name.lower() if type(key) is exp.Column else "" for key in keys}
+    by = window.keys
+    if by is None or {name.lower() for name in by} == names:
+        return ""
+    if not by or not {name.lower() for name in by} <= names:
+        message = "sessions are partitioned by other columns than the query groups by"
+        hint = "group by the columns of PARTITION BY, and others if need be"
+        raise Refused("HDL-144", message, hint)
+    return f" PARTITION BY {', '.join(map(written_name, by))}"
 
 
 def join_text(join: ImportedJoin, dialect: Dialect) -> str:

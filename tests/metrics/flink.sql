@@ -94,3 +94,8 @@ INSERT INTO nexmark_auction_statistics
 SELECT auction, COUNT(*) AS total_bids, COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
   MIN(price) AS min_price, MAX(price) AS max_price, AVG(price) AS avg_price, SUM(price) AS sum_price
 FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(bid_time), INTERVAL '1' DAY)) GROUP BY window_start, window_end, auction;
+
+-- name: flink_session_totals
+SELECT item, SUM(price) AS total_price
+FROM TABLE(SESSION(TABLE bids PARTITION BY item, DESCRIPTOR(bid_time), INTERVAL '5' MINUTES))
+GROUP BY item, window_start, window_end;

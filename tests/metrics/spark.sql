@@ -41,3 +41,6 @@ INSERT INTO spark_device_extremes
 SELECT location, max_by(device, temperature) AS hottest, min_by(device, temperature) AS coldest
 FROM (SELECT location, device, temperature, reading_time AS at FROM readings) AS r
 GROUP BY window(at, '30 minutes', '10 minutes'), location;
+
+-- name: spark_session_counts
+SELECT user_id, count(*) AS events FROM actions GROUP BY session_window(action_time, '5 minutes'), user_id;

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optimizer.language.parser import parse
 from optimizer.migration.importing import Imported, import_job
 from optimizer.migration.words import Dialect
-from optimizer.workload.values import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
+from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Window
 from tests.metrics.corpus import metrics, read, streams
 from tests.sizes import examples
 
@@ -89,6 +89,35 @@ def test_the_same_query_in_other_words(dialect: Dialect, text: str) -> None:
     heddle = "SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '5 minutes' ON ts GROUP BY symbol"
     (expected_query,) = parse(f"-- name: {query_of(text, dialect).name}\n{heddle}", TRADES).queries
     assert query_of(text, dialect).fingerprint == expected_query.fingerprint
+
+
+SESSIONS = (
+    (SPARK, "SELECT symbol, session_window.start, count(*) AS n FROM trades "
+            "GROUP BY session_window(ts, '30 minutes'), symbol", ("symbol",)),
+    (SPARK, "SELECT symbol, side, count(*) AS n FROM trades GROUP BY side, session_window(ts, INTERVAL 30 MINUTES), "
+            "symbol", ("side", "symbol")),
+    (FLINK, "SELECT symbol, SESSION_END(ts, INTERVAL '30' MINUTE) AS until, COUNT(*) AS n FROM trades "
+            "GROUP BY SESSION(ts, INTERVAL '30' MINUTE), symbol", ("symbol",)),
+    (FLINK, "SELECT side, symbol, COUNT(*) AS n FROM TABLE(SESSION(TABLE trades PARTITION BY symbol, side, "
+            "DESCRIPTOR(ts), INTERVAL '30' MINUTES)) GROUP BY window_start, window_end, symbol, side",
+     ("side", "symbol")),
+    (FLINK, "SELECT side, symbol, COUNT(*) AS n FROM TABLE(SESSION(TABLE trades PARTITION BY symbol, "
+            "DESCRIPTOR(ts), INTERVAL '30' MINUTES)) GROUP BY window_start, window_end, symbol, side", ("symbol",)),
+    (FLINK, "SELECT COUNT(*) AS n FROM TABLE(SESSION(TABLE trades, DESCRIPTOR(ts), INTERVAL '30' MINUTES)) "
+            "GROUP BY window_start, window_end", ()),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "text", "per"), SESSIONS)
+def test_sessions(dialect: Dialect, text: str, per: tuple[str, ...]) -> None:
+    assert query_of(text, dialect).window == Window.of_sessions(30 * 60 * SECOND, 86_400 * SECOND, per)
+    assert [diagnostic.code for diagnostic in imported(text, dialect).diagnostics] == ["HDL-147"]
+
+
+def test_sessions_of_all_events_have_no_groups() -> None:
+    text = "SELECT symbol, COUNT(*) FROM TABLE(SESSION(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES))"
+    result = imported(f"{text} GROUP BY window_start, window_end, symbol", FLINK)
+    assert [error.code for error in result.errors] == ["HDL-144"]
 
 
 def test_names_owners_and_lines() -> None:
@@ -169,15 +198,15 @@ IN_THE_WAY = (
     (SPARK, "SELECT symbol, count(*) AS n FROM trades " + HOURLY + " ORDER BY n DESC LIMIT ^5", "HDL-143"),
     (SPARK, "SELECT symbol, count(*) FROM (SELECT ^* EXCEPT (code) FROM trades) " + HOURLY, "HDL-143"),
     (SPARK, "SELECT symbol, ^sum(price) OVER (PARTITION BY symbol) FROM trades", "HDL-143"),
-    (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, '5 minutes'), symbol", "HDL-144"),
+    (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, if(code > 1, '1 hour', '1 day'))", "HDL-144"),
+    (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, '5 minutes', '1 hour'), symbol", "HDL-146"),
     (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(to_timestamp(side), '1 hour')", "HDL-144"),
     (SPARK, "SELECT symbol, count(*) FROM trades WHERE ^window(ts, '1 hour').start > '2020' " + HOURLY, "HDL-145"),
     (SPARK, "SELECT nothing, count(*) FROM (SELECT ts FROM trades) GROUP BY window(ts, '1 hour'), ^nothing", "HDL-202"),
     (SPARK, "SELECT symbol, count(*) FROM {{ source }} " + HOURLY, "HDL-146"),
     (SPARK, "SELECT symbol, count(*) FROM trades GROUP BY ALL", "HDL-143"),
-    (FLINK, "SELECT count(*) FROM trades GROUP BY ^SESSION(ts, INTERVAL '5' MINUTE)", "HDL-144"),
-    (FLINK, "SELECT count(*) FROM TABLE(^SESSION(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES)) "
-            "GROUP BY window_start, window_end", "HDL-144"),
+    (FLINK, "SELECT count(*) FROM TABLE(^SESSION(TABLE trades, DESCRIPTOR(ts))) GROUP BY window_start, window_end",
+     "HDL-146"),
     (FLINK, "SELECT count(*) FROM trades GROUP BY TUMBLE(^PROCTIME(), INTERVAL '5' MINUTE)", "HDL-144"),
     (FLINK, "SELECT ^count(*) FROM TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES))", "HDL-141"),
     (FLINK, "SELECT * FROM (SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) "
