@@ -78,8 +78,9 @@ class AnswerBatch:
             return self, np.arange(len(self.instants))
         compared = [self.lowered(number) for number in self.windowed.conditions]
         rows, failed, errors = qualifying(self.windowed.query, compared, len(self.instants), self.failed)
-        place = {int(row): new for new, row in enumerate(rows.tolist())}
-        errors |= {place[row]: messages for row, messages in self.errors.items()}
+        for row, messages in self.errors.items():
+            # rows whose values are unknown are all among them
+            errors[int(np.searchsorted(rows, row))] = messages
         return self._where(rows, failed, errors), rows
 
     def _where(self, rows: Longs, failed: NDArray[np.bool_] | None, errors: Errors) -> AnswerBatch:
