@@ -16,7 +16,7 @@ less than 0.0. One is whole if it has ``range`` rows; its instant is the microse
 
 Sessions: the filtered events of a key, by time; one that is more than a gap behind the one before it begins a session.
 It ends a gap behind its last event, and its instant is a microsecond later. One that is longer than UP TO has a row
-with an error, which starts so far before its last event.
+with an error, which starts so far before its last event, for each group with an event since then.
 
 Event sequences: a join of the filtered events with themselves, one a place of the pattern, in strictly ascending time;
 every sequence is then one row a place, and what is aggregated over the events of a type goes over the rows of its
@@ -243,7 +243,7 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
             expanded = _expanded_several(query.window, events, time)
         if query.window.gap is not None:
             per = [computed.get(name, quoted(name)) for name in query.window.per or ()]
-            expanded = _expanded_sessions(query.window.gap, per, time, condition)
+            expanded = _expanded_sessions(query.window.gap, query.window.range, per, time, condition)
     if query.sets:
         expanded = f'SELECT *, unnest([{", ".join(map(str, ids))}]) AS "its set" FROM ({expanded})'
     chosen = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
@@ -566,8 +566,8 @@ def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:
     """
 
 
-def _expanded_sessions(gap: int, per: Sequence[str], time: str, condition: str) -> str:
-    """SQL of the events, each with its session."""
+def _expanded_sessions(gap: int, longest: int, per: Sequence[str], time: str, condition: str) -> str:
+    """SQL of the events, each with its session; of one that is too long the last ones."""
     columns = "".join(f", {sql} AS k{at}" for at, sql in enumerate(per))
     by = "".join(f"k{at}, " for at in range(len(per)))
     return f"""
@@ -581,6 +581,7 @@ def _expanded_sessions(gap: int, per: Sequence[str], time: str, condition: str) 
             )
             WINDOW one AS (PARTITION BY {by}"its number")
         )
+        WHERE {time} >= "its last" - {longest}
     """
 
 

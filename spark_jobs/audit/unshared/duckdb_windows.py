@@ -173,7 +173,7 @@ def _in_sessions(window: Window, gap: int, inside: str, time: str, condition: st
     # one that is longer than it may be starts so far before its end
     began = f"greatest({first}, {last} - {window.range})"
     ended = f"SELECT *, {began} AS began, {last} + {gap} AS ended FROM ({numbered})"
-    complete = f"began - {gap} >= since AND ended < until"
+    complete = f"began - {gap} >= since AND ended < until AND {time} >= began"
     return f"(SELECT * REPLACE (began AS since, ended AS until) FROM ({ended}) WHERE {complete}) windows"
 
 

@@ -191,7 +191,7 @@ def _evidence_of_sessions(
     # one that is longer than it may be starts so far before its end
     start = F.greatest(start, end - gap - query.window.range)
     is_complete = (start - gap >= F.unix_micros(span["start"])) & (end < F.unix_micros(span["end"]))
-    complete = sessions.where(is_complete).withColumn(
+    complete = sessions.where(is_complete & (F.unix_micros(time) >= start)).withColumn(
         "heddle window", F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
     )
     return _evidence(complete, query, time, window, audited, schema)

@@ -24,7 +24,7 @@ from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 TOO_LONG = "HDL-612"
 """Code of a session that is longer than UP TO: its row has the message, and all its outputs are null. It starts so far
-before its last event."""
+before its last event; groups have a row that have an event since then."""
 
 
 @numba.njit(cache=True)
@@ -70,11 +70,12 @@ class _Sessions(NamedTuple):
         is_new = np.ones(len(session), dtype=bool)
         is_new[1:] = (session[1:] != session[:-1]) | (cells.group[1:] != cells.group[:-1])
         low = np.flatnonzero(is_new)
-        instants = last[session[low]] + window.pause + window.end_before
-        ends = (instants > begin) & (instants <= until)
-        high = np.append(low[1:], len(session))[ends]
-        low = low[ends]
-        return cls(cells.group[low], low, high, first[session[low]], last[session[low]])
+        high, last_of = np.append(low[1:], len(session)), last[session[low]]
+        instants = last_of + window.pause + window.end_before
+        # of a session that is too long nobody knows how far back it goes: groups count that were there lately
+        chosen = (instants > begin) & (instants <= until) & (cells.ends[high - 1] - 1 >= last_of - window.range)
+        low, high = low[chosen], high[chosen]
+        return cls(cells.group[low], low, high, first[session[low]], last_of[chosen])
 
 
 def _answers(windowed: WindowedQuery, chunk: GroupChunk, sessions: _Sessions) -> Iterator[tuple[AnswerBatch, Longs]]:
