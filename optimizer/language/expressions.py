@@ -244,7 +244,7 @@ def filter_of(nodes: Sequence[exp.Expr], scope: Scope) -> Expression | None:
 
 _NULL_AS = {
     **dict.fromkeys(("+", "-", "*", "/", "neg", "abs", "mod", "sqrt", "ln", "exp", "power"), DOUBLE),
-    **dict.fromkeys(("round", "floor", "ceil"), DOUBLE),
+    **dict.fromkeys(("round", "floor", "ceil", "sin", "cos", "asin"), DOUBLE),
     **dict.fromkeys(("like", "lower", "upper", "length", "concat", "trim", "ltrim", "rtrim", "substring"), STRING),
     **dict.fromkeys(("split_part", "replace", "regexp_like", "to_date", "to_timestamp"), STRING),
     **dict.fromkeys(("date_trunc", "date_part", "at_zone", "time_diff"), TIMESTAMP),

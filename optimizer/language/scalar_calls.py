@@ -40,7 +40,7 @@ _MATCH = Written("regexp_like", constants=("text",))
 
 SCALAR_CALLS: dict[str, Written] = {
     **{name: Written(name) for name in ("abs", "lower", "upper", "length", "trim", "ltrim", "rtrim")},
-    **{name: Written(name) for name in ("floor", "ceil", "sqrt", "ln", "exp")},
+    **{name: Written(name) for name in ("floor", "ceil", "sqrt", "ln", "exp", "sin", "cos", "asin")},
     "char_length": Written("length"),
     "ceiling": Written("ceil"),
     "coalesce": Written("coalesce", 1, None),

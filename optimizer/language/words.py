@@ -127,11 +127,13 @@ MEANT |= {"logical_and": "bool_and", "logical_or": "bool_or"}
 CALLABLE = (
     *(
         "abs",
+        "asin",
         "ceil",
         "ceiling",
         "char_length",
         "coalesce",
         "concat",
+        "cos",
         "date_diff",
         "date_part",
         "date_trunc",
@@ -153,7 +155,7 @@ CALLABLE = (
         "left",
     ),
     *("length", "ln", "lower", "ltrim", "minute", "mod", "month", "nullif", "nvl", "pow", "power", "quarter"),
-    *("regexp_like", "replace", "right", "rlike", "round", "rtrim", "second", "split_part", "sqrt", "substr"),
+    *("regexp_like", "replace", "right", "rlike", "round", "rtrim", "second", "sin", "split_part", "sqrt", "substr"),
     *(
         "substring",
         "timestampdiff",

@@ -45,6 +45,9 @@ _NUMBERS = (
     "sqrt",
     "ln",
     "exp",
+    "sin",
+    "cos",
+    "asin",
     "power",
 )
 

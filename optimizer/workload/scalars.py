@@ -341,6 +341,9 @@ SCALARS = (
     Function("sqrt", 1, 1, _real, "square root; NaN of what is negative"),
     Function("ln", 1, 1, _real, "natural logarithm; null of what is not positive", "partial"),
     Function("exp", 1, 1, _real, "e to the power"),
+    Function("sin", 1, 1, _real, "sine of an angle in radians"),
+    Function("cos", 1, 1, _real, "cosine of an angle in radians"),
+    Function("asin", 1, 1, _real, "angle in radians whose sine it is; NaN beyond -1 and 1"),
     Function("power", 2, 2, _real, "the first to the power of the second"),
     Function(
         "mod", 2, 2, _rest, "the rest of a division, with the sign of the first; null if the second is 0", "partial"

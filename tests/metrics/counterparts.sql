@@ -168,6 +168,12 @@ SELECT window_end, description, count(*) AS rides, avg(epoch_us(dropped_off_at) 
   avg(distance) AS mean_distance, max(distance) AS greatest, avg(passengers) AS mean_passengers
 FROM hops('31 days', '1 day') JOIN rates USING (rate_code) WHERE rate_code IN (2, 3) GROUP BY ALL;
 
+-- name: nyc_times_square
+SELECT window_end, count(*) AS rides FROM hops('30 minutes', '30 minutes')
+WHERE 6371000 * acos(sin(radians(pickup_lat)) * sin(radians(40.7589))
+  + cos(radians(pickup_lat)) * cos(radians(40.7589)) * cos(radians(pickup_lon + 73.9851))) < 400
+GROUP BY ALL;
+
 -- name: questdb_volume_profile
 SELECT window_end, symbol, floor(price) AS price_bin, sum(volume) AS volume FROM hops('1 day', '1 day') GROUP BY ALL;
 

@@ -161,6 +161,12 @@ SELECT rates.description, count(*) AS rides, avg(dropped_off_at - picked_up_at) 
 FROM rides JOIN rates USING (rate_code) WINDOW RANGE '31 days' SLIDE '1 day' ON picked_up_at
 WHERE rides.rate_code IN (2, 3) GROUP BY rates.description;
 
+-- name: nyc_times_square
+SELECT count(*) AS rides FROM rides WINDOW RANGE '30 minutes' ON picked_up_at
+WHERE 2 * 6371000 * asin(sqrt(power(sin((pickup_lat - 40.7589) * 0.00872664625997165), 2)
+  + cos(pickup_lat * 0.0174532925199433) * cos(40.7589 * 0.0174532925199433)
+  * power(sin((pickup_lon + 73.9851) * 0.00872664625997165), 2))) < 400;
+
 -- ------------------------------------------------------------------------------------------- QuestDB
 -- name: questdb_volume_profile
 SELECT symbol, floor(price / 1.0) AS price_bin, sum(volume) AS volume FROM trades

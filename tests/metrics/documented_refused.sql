@@ -51,13 +51,6 @@ SELECT day, median(kwh) AS typical FROM
 (SELECT dayofweek(measured_at) AS day, sum(kwh) AS kwh FROM meters WINDOW RANGE '1 day' ON measured_at)
 WINDOW RANGE '365 days' SLIDE '1 day' ON measured_at GROUP BY day;
 
--- name: nyc_times_square
--- class: functions
--- code: HDL-104
--- reason: distances on the globe, which need sines and cosines
-SELECT count(*) AS near FROM rides WINDOW RANGE '30 minutes' ON picked_up_at
-WHERE st_distance(pickup_lat, pickup_lon, 40.7589, -73.9851) < 400;
-
 -- name: questdb_bollinger
 -- class: queries over answers
 -- code: HDL-103

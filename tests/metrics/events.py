@@ -45,6 +45,8 @@ POOLS: dict[str, list[Any]] = {
     "command": ["whoami", "netstat", "ipconfig", "ls"],
     "account": [f"account {number}" for number in range(150)],
     "passengers": [1, 2, 3],
+    "pickup_lat": [40.7589, 40.76, 40.762, 40.7, 40.8],
+    "pickup_lon": [-73.9851, -73.986, -73.988, -73.9, -74.0],
 }
 CODES = [200, 204, 404, 500, 503]
 

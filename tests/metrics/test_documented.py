@@ -19,7 +19,7 @@ from tests.oracle import answers, compare
 from tests.sizes import examples
 from tests.spark_jobs.kernels import ALGORITHMS, as_read, differences, kernel_answers, of_query
 
-LEAST = 77
+LEAST = 78
 """Metrics of the hundred that the language has to express."""
 
 by_name = {metric.name: metric for metric in documented()}

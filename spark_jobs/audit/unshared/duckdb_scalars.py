@@ -90,7 +90,7 @@ def _real(name: str, arguments: list[Typed]) -> Typed | None:
         strange = f"isnan({exponent}) OR (abs({base}) = 1 AND isinf({exponent}))"
         known = f"{base} IS NOT NULL AND ({strange})"
         return f"(CASE WHEN {known} THEN 'nan'::DOUBLE ELSE power({base}, {exponent}) END)", "double"
-    return (f"exp({doubles[0]})", "double") if name == "exp" else None
+    return (f"{name}({doubles[0]})", "double") if name in ("exp", "sin", "cos", "asin") else None
 
 
 def _text(value: str) -> str:

@@ -267,7 +267,10 @@ def _real(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.
         open = pc.or_(pc.is_nan(exponent), pc.is_inf(exponent))
         undecided = pc.and_(pc.equal(pc.abs(value), 1.0), open)
         return pc.if_else(undecided, pa.scalar(float("nan")), pc.power(value, exponent))
-    return pc.sqrt(value) if call.function == "sqrt" else pc.exp(value)
+    return _REAL[call.function](value)
+
+
+_REAL = {"sqrt": pc.sqrt, "exp": pc.exp, "sin": pc.sin, "cos": pc.cos, "asin": pc.asin}
 
 
 def _rest(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
@@ -305,7 +308,7 @@ SCALAR_KERNELS: dict[str, Kernel] = {
     "regexp_like": over_arrays(_matched, first=True),
     "round": over_arrays(_rounded, first=True),
     **dict.fromkeys(("floor", "ceil"), over_arrays(_whole)),
-    **dict.fromkeys(("sqrt", "ln", "exp", "power"), over_arrays(_real)),
+    **dict.fromkeys(("sqrt", "ln", "exp", "sin", "cos", "asin", "power"), over_arrays(_real)),
     "mod": over_arrays(_rest),
     **dict.fromkeys(("greatest", "least"), over_arrays(_extreme)),
 }

@@ -161,6 +161,7 @@ WHOLES = [call(name, NUMBERS) for name in ("floor", "ceil")] + [
     call("round", NUMBERS, st.integers(0, 3).map(exact_literal)),
     call("round", chosen(Column("i"), Column("l"), Column("m"), Column("w")), st.integers(-12, 3).map(exact_literal)),
 ]
+ANGLES = ("sin", "cos", "asin")
 FUNCTIONS: dict[str, st.SearchStrategy[Expression]] = {
     "if": st.one_of(
         call("if", CONDITIONS, NUMBERS, NUMBERS),
@@ -185,7 +186,7 @@ FUNCTIONS: dict[str, st.SearchStrategy[Expression]] = {
     "round": st.one_of(WHOLES[2:]),
     "floor": WHOLES[0],
     "ceil": WHOLES[1],
-    **{name: call(name, NUMBERS) for name in ("sqrt", "ln", "exp")},
+    **{name: call(name, NUMBERS) for name in ("sqrt", *ANGLES, "ln", "exp")},
     "power": call("power", NUMBERS, NUMBERS),
     "mod": call("mod", NUMBERS, NUMBERS),
     **{
@@ -193,7 +194,7 @@ FUNCTIONS: dict[str, st.SearchStrategy[Expression]] = {
         for name in ("greatest", "least")
     },
 }
-REAL = ("ln", "exp", "power")
+REAL = ("ln", "exp", "power", *ANGLES)
 """What engines compute with libraries that differ in the last place."""
 
 
@@ -256,9 +257,10 @@ def special_values() -> tuple[list[Expression], pa.Table]:
     numbers, formats = ("x", "w"), [text(value) for value in FORMATS]
     expressions = [Call(name, (Column(a), Column(b))) for name in ("power", "mod") for a in numbers for b in numbers]
     expressions += [Call(name, (Column("c"), form)) for name in ("to_timestamp", "to_date") for form in formats]
-    return [*expressions, *(Call(name, (Column(of),)) for name in ("sqrt", "ln", "exp") for of in numbers)], table_of(
-        rows
-    )
+    return [
+        *expressions,
+        *(Call(name, (Column(of),)) for name in ("sqrt", *ANGLES, "ln", "exp") for of in numbers),
+    ], table_of(rows)
 
 
 def test_special_values_as_duckdb_has_them() -> None:
