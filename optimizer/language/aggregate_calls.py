@@ -42,7 +42,7 @@ from optimizer.language.words import (
 )
 from optimizer.workload.attributes import last_name, shown_column
 from optimizer.workload.event_patterns import Pattern
-from optimizer.workload.instants import parse_duration
+from optimizer.workload.instants import duration_text, parse_duration
 from optimizer.workload.ordered import is_ordered_by, state_in_time, value_in_order
 from optimizer.workload.values import (
     BOOLEAN,
@@ -206,7 +206,7 @@ class AggregateReader:
                 refuse("HDL-203", f"{written.function} needs a condition, not {type_ or '*'}", hint, written.node)
             columns = [*columns_of(condition)]
             argument, argument_type = state_in_time(condition, time), LONG
-            parameter = _longest(roles.get("longest"), written)
+            parameter = _longest(roles.get("longest"), written, scope)
         else:
             reader = ExpressionReader(scope, scope.column)
             value, type_ = _argument(roles["x"], reader)
@@ -325,7 +325,7 @@ def _made_name(function: str, columns: Iterable[str]) -> str:
     return re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(map(last_name, columns))]))[:_LONGEST_NAME]
 
 
-def _longest(node: exp.Expr | None, written: _Written) -> Decimal | None:
+def _longest(node: exp.Expr | None, written: _Written, scope: Scope) -> Decimal | None:
     """The longest time (microseconds) that counts after an event."""
     if node is None:
         return None
@@ -338,6 +338,9 @@ def _longest(node: exp.Expr | None, written: _Written) -> Decimal | None:
         raise Refused.of(error, place_of(node)) from None
     if longest <= 0:
         refuse("HDL-204", f"the longest time of {written.function} must be longer than zero", "", node)
+    if longest > scope.limits.range:
+        hint = f"{duration_text(scope.limits.range)} are the longest"
+        refuse("HDL-307", f"the longest time of {written.function} is too long", hint, node)
     return Decimal(longest)
 
 

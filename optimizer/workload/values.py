@@ -169,7 +169,7 @@ class Window:
         if self.range <= 0 or self.slide <= 0:
             raise ValueError("range and slide must be positive")
         if not self.kind.has_instants and (self.ago or self.at_most is not None or self.cumulative or self.calendar):
-            raise ValueError("windows of rows and sessions have no `ago`, bound or calendar, and are not cumulative")
+            raise ValueError("windows of rows and sessions have no `ago`, refresh bound or calendar")
         if self.gap is not None and self.gap <= 0:
             raise ValueError("a gap is a span of time")
         most = self.range if self.cumulative else self.slide

@@ -32,7 +32,7 @@ def words(text: str) -> list[Token]:
 
 
 def is_column(tokens: list[Token], number: int) -> bool:
-    """Whether a word names a column, and not a function, a field, an output or the keyword of a literal."""
+    """Whether a word names a column, and not a function, a field, an output, a unit or the keyword of a literal."""
     token, before = tokens[number], tokens[number - 1]
     after = tokens[number + 1] if number + 1 < len(tokens) else None
     # brackets behind a text are refused before the stream is known
@@ -40,6 +40,8 @@ def is_column(tokens: list[Token], number: int) -> bool:
     is_literal = after is not None and after.token_type in others
     is_qualified = before.token_type in (TokenType.ALIAS, TokenType.DOT, TokenType.DCOLON)
     is_word = token.token_type not in (TokenType.STRING, TokenType.NUMBER)
+    # INTERVAL '1' DAY
+    is_word = is_word and before.token_type not in (TokenType.STRING, TokenType.NUMBER)
     return is_word and token.text.lower() in COLUMNS and not is_literal and not is_qualified
 
 
