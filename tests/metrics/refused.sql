@@ -31,7 +31,7 @@ SELECT sum(amount) AS order_total_l1m FROM orders WINDOW RANGE '1 month' SLIDE '
 -- what: the share of visits that a purchase follows within seven days, each purchase counted for its last visit
 -- class: sequences
 -- code: HDL-103
--- reason: a join that keeps one of many; PATTERN counts every pair
+-- reason: a share of two selections; PATTERN SEQ(visit, NOT visit, buy) counts purchases, each for its last visit
 SELECT count(*) / (SELECT count(*) FROM actions) AS conversion FROM actions PATTERN SEQ(visit, buy) ON kind
 PARTITION BY user_id WINDOW RANGE '7 days' SLIDE '1 day' ON action_time;
 

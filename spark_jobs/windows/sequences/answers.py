@@ -197,25 +197,26 @@ def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, 
     each key of the events the number of its group, whose ``keys`` ascend.
     """
     answer, *reached = each
-    columns = _columns(query, sequenced, answer)
-    if reached:
-        answer, matched = reached[0], answer
-        size, rows = len(answer.key), _rows_among(answer, matched)
-        columns = {name: column.spread(rows, size) for name, column in columns.items()}
-        for step, keys_at in zip(_steps(query), reached, strict=True):
-            one = _Column("add", np.ones(len(keys_at.key), dtype=np.int64))
-            columns[step, REACHED] = one.spread(_rows_among(answer, keys_at), size)
-    instants = answer.start + query.window.range + query.window.offset
-    return _rolled(query.name, keys, group[answer.key], instants, columns)
+    window = query.window
+    instants = answer.start + window.range + window.offset
+    sequences = _rolled(query.name, keys, group[answer.key], instants, _columns(query, sequenced, answer))
+    if not reached:
+        return sequences
+    least = int(reached[0].start.min(initial=0))
+    width = int(reached[0].start.max(initial=least) - least) // window.slide + 1
 
+    def codes(groups: Longs, starts: Longs) -> Longs:
+        return groups * width + (starts - least) // window.slide
 
-def _rows_among(answer: Answers, others: Answers) -> Longs:
-    """The rows of some answers among those of a prefix, of which each has one; both ascend by key and start."""
-    both = np.concatenate([answer.key, others.key]), np.concatenate([answer.start, others.start])
-    # the prefix's comes first, of two that are equal
-    order = np.lexsort(both[::-1])
-    is_other = order >= len(answer.key)
-    return np.cumsum(~is_other)[is_other] - 1
+    counted = [np.unique(codes(group[one.key], one.start), return_counts=True) for one in reached]
+    rows = counted[0][0]
+    at = np.searchsorted(rows, codes(sequences.group, sequences.instants - window.range - window.offset))
+    columns = {name: column.spread(at, len(rows)) for name, column in sequences.columns.items()}
+    for step, (reached_rows, number) in zip(_steps(query), counted, strict=True):
+        column = _Column("add", number.astype(np.int64))
+        columns[step, REACHED] = column.spread(np.searchsorted(rows, reached_rows), len(rows))
+    instants = rows % width * window.slide + least + window.range + window.offset
+    return Rolled(query.name, tuple(keys), rows // width, instants, columns)
 
 
 def numbered_groups(texts: Sequence[str]) -> tuple[list[str], Longs]:
