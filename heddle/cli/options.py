@@ -230,6 +230,7 @@ class JobDialect(StrEnum):
 
     spark = "spark"
     flink = "flink"
+    timescale = "timescale"
 
 
 class Format(StrEnum):

@@ -1,1 +1,1 @@
-"""Jobs of other engines to queries of Heddle: Spark SQL and Flink SQL, read by sqlglot and written as text."""
+"""Jobs of other engines to queries of Heddle: SQL read by sqlglot, definitions in JSON and YAML, written as text."""

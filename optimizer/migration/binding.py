@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused, shown_text
+from optimizer.migration.buckets import BUCKET, TOOLKIT, of_bucket
 from optimizer.migration.functions import calls_aggregate
 from optimizer.migration.joins import ImportedJoin
 from optimizer.migration.moments import UNIT_FIRST
@@ -116,6 +117,11 @@ class Binder:
             return marker(BOUNDS[name], call)
         if name == "window_time" and self.dialect is Dialect.spark:
             return marker("end", call)
+        if name == BUCKET:
+            self._meet(call, name)
+            return marker("start", call)
+        if name in TOOLKIT and self.dialect is Dialect.timescale:
+            raise Refused("HDL-104", f"{name}() of TimescaleDB is no aggregate here", TOOLKIT[name], place_of(call))
         if name.endswith("_proctime") or name == "proctime":
             raise Refused("HDL-144", "processing time", "windows go by a column of the events", place_of(call))
         if name in (GROUP_WINDOWS if self.dialect is Dialect.flink else (WINDOW, SESSION_WINDOW)):
@@ -130,7 +136,7 @@ class Binder:
     def _meet(self, call: exp.Anonymous, name: str) -> None:
         bound = call.copy()
         bound.set("expressions", [_unqualified(self.bind(argument)) for argument in call.expressions])
-        met = of_call(bound, name)
+        met = of_bucket(bound, self.dialect) if name == BUCKET else of_call(bound, name)
         if (self.window or self.source.window) not in (None, met):
             raise Refused("HDL-143", "a second window in one query", "a query has one: write two", place_of(call))
         self.window = met

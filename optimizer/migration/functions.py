@@ -39,6 +39,9 @@ SCALAR = frozenset(
 
 BY_TIME = frozenset({"first", "last"})
 
+JOINED_BY_TIME = frozenset({"listagg", "string_agg"})
+"""Aggregates that join texts, in the order of time unless one is given."""
+
 
 def rename(call: exp.Anonymous, dialect: Dialect) -> None:
     """Give a call Heddle's name, and its arguments as Heddle takes them, in place."""
@@ -47,6 +50,8 @@ def rename(call: exp.Anonymous, dialect: Dialect) -> None:
         # Flink counts from 0
         call.set("expressions", [*arguments[:2], exp.Literal.number(int(arguments[2].name) + 1)])
         name = "split_part"
+    elif name in ("first", "last") and dialect is Dialect.timescale and len(arguments) == 2:
+        name = "min_by" if name == "first" else "max_by"
     elif name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Literal):
         call.set("expressions", [exp.Star()])
     elif name != "log" or len(arguments) == 1:

@@ -194,15 +194,15 @@ def _length(node: exp.Expr, unit: str) -> tuple[int, int] | None:
         named = node.args.get("unit")
         inner = node.this
         if isinstance(inner, exp.Literal):
-            return _duration(f"{inner.name} {named.name}" if isinstance(named, exp.Var) else inner.name)
+            return duration_of(f"{inner.name} {named.name}" if isinstance(named, exp.Var) else inner.name)
         return _length(inner, named.name.lower()) if isinstance(named, exp.Var) and inner is not None else None
     if isinstance(node, exp.Literal) and node.is_int:
-        return _duration(f"{node.name} {unit}")
+        return duration_of(f"{node.name} {unit}")
     return None
 
 
-def _duration(text: str) -> tuple[int, int] | None:
-    """Months and microseconds of ``3 months`` or ``1 day 2 hours``."""
+def duration_of(text: str) -> tuple[int, int] | None:
+    """Months and microseconds of ``3 months`` or ``1 day 2 hours``; None of another text."""
     words = text.lower().split()
     sign = -1 if words and words[0].startswith("-") else 1
     if len(words) == 2 and words[0].lstrip("+-").isdecimal() and len(words[0]) < 6:

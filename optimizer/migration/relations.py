@@ -19,6 +19,7 @@ from optimizer.migration.binding import (
     marker,
     markers,
 )
+from optimizer.migration.buckets import of_unit, truncated
 from optimizer.migration.functions import calls_aggregate
 from optimizer.migration.joins import DECLARE, conjuncts, joined_tables, read_join
 from optimizer.migration.spans import has_spans, with_spans
@@ -224,6 +225,8 @@ class _Select:
         conditions = self._where()
         keys = [list(part) for part in self._sets(group, aliased)]
         items, star = self._items()
+        if self._window is None and keys:
+            keys, items = self._by_unit(keys, items)
         self._check_keys(keys, star)
         self.binder.aliases = {name: self.binder.bind(node) for name, node in aliased.items()}
         clause = self.tree.args.get("having")
@@ -245,6 +248,24 @@ class _Select:
     @property
     def _window(self) -> ImportedWindow | None:
         return self.binder.window or self.source.window
+
+    def _by_unit(
+        self, keys: list[list[exp.Expr]], items: tuple[tuple[str, exp.Expr], ...]
+    ) -> tuple[list[list[exp.Expr]], tuple[tuple[str, exp.Expr], ...]]:
+        """Keys and items whose times cut to a unit are the starts of windows, where every set of keys has one."""
+        cut_keys = [[key for key in part if truncated(key) is not None] for part in keys]
+        if any(len(part) != 1 or part[0] != cut_keys[0][0] for part in cut_keys):
+            return keys, items
+        key = cut_keys[0][0]
+        time_and_unit = truncated(key)
+        assert time_and_unit is not None
+        self.binder.window = of_unit(*time_and_unit, place_of(key))
+
+        def as_start(node: exp.Expr) -> exp.Expr:
+            return marker("start", node) if node == key else node
+
+        changed = [[as_start(each) for each in part] for part in keys]
+        return changed, tuple((name, exp.Paren(this=node).transform(as_start).this) for name, node in items)
 
     def _check_keys(self, keys: Sequence[Sequence[exp.Expr]], star: bool) -> None:
         """Raise :class:`Refused` for sets of keys some of which lack the window, and for a star in a grouping."""
@@ -303,7 +324,8 @@ class _Select:
         plain = (item for item in tree.expressions if not isinstance(item.unalias(), exp.Window))
         aggregates = any(calls_aggregate(node) for item in plain for node in item.walk())
         if tree.args.get("group") or tree.args.get("having") or aggregates:
-            raise Refused("HDL-143", "an aggregate of aggregates", "aggregate the stream itself", place_of(tree))
+            hint = "aggregate the stream itself: queries share its partial aggregates anyway"
+            raise Refused("HDL-143", "an aggregate of aggregates", hint, place_of(tree))
         for condition in self._where():
             if any(is_marker(marked) for marked in markers(condition)):
                 message = "a condition on the bounds of the window"

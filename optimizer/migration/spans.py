@@ -295,6 +295,8 @@ def with_spans(relation: Relation, at: int) -> Relation:
         notes.append(Refused(LEFT_OUT, "the time of the run is left out of the values", hint, at))
     read = [*(node for _, node in items), *grouped.having, *_ranking(grouped)]
     split = {id(part): (*_split(part), place_of(part)) for node in read for part in aggregates_in(node)}
+    if window is not None and outer is None and not any(bounds for bounds, _, _ in split.values()):
+        return replace(relation, items=items, where=where, notes=(*relation.notes, *notes))
     by_node = {key: (spans.of(bounds, place), node) for key, (bounds, node, place) in split.items()}
     having = list(grouped.having)
     has_outer = window is not None or outer is not None

@@ -1,9 +1,9 @@
-"""A statement of Spark SQL or Flink SQL as words: limited first, and spelled so that sqlglot reads it as it is meant.
+"""A statement of a job's SQL as words: limited first, and spelled so that sqlglot reads it as it is meant.
 
 sqlglot has no dialect for Flink. Its texts are cut into words by the tokenizer of ``drill``, which quotes as Flink does
-(backticks for names, doubled quotes, no backslashes), windowing table functions are taken out of FROM, and the rest is
-read by the parser of ``spark``. Functions arrive under names that it does not know, as in
-:mod:`optimizer.language.syntax`: as they were written, and in linear time.
+(backticks for names, doubled quotes, no backslashes), those of TimescaleDB by the one of ``postgres``. Windowing table
+functions are taken out of FROM, and the rest is read by the parser of ``spark``. Functions arrive under names that it
+does not know, as in :mod:`optimizer.language.syntax`: as they were written, and in linear time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.drill import Drill
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
@@ -30,6 +31,7 @@ class Dialect(StrEnum):
 
     spark = "spark"
     flink = "flink"
+    timescale = "timescale"
 
 
 LIMITS = replace(Limits(), bytes=64 << 10, tokens=8192, connectives=1024)
@@ -82,6 +84,13 @@ _ROLES = {
 }
 
 
+_TOKENIZERS: dict[Dialect, type[Drill | Postgres | Spark]] = {
+    Dialect.spark: Spark,
+    Dialect.flink: Drill,
+    Dialect.timescale: Postgres,
+}
+
+
 def limited_tokens(text: str, dialect: Dialect) -> list[Token]:
     """The words of a statement whose comments are blanked, within the limits. Raises :class:`Refused`."""
     size = len(text.encode(errors="surrogatepass"))
@@ -89,7 +98,7 @@ def limited_tokens(text: str, dialect: Dialect) -> list[Token]:
         raise Refused("HDL-301", f"the statement has {size} bytes, the limit is {LIMITS.bytes}", "split it")
     check_characters(text, 0)
     try:
-        tokens = (Drill() if dialect is Dialect.flink else Spark()).tokenize(text)
+        tokens = _TOKENIZERS[dialect]().tokenize(text)
     except TokenError:
         raise Refused("HDL-146", "this text cannot be split into words", "look for stray quotes") from None
     if not tokens or any(token.comments for token in tokens):
@@ -312,7 +321,14 @@ class Head:
 _IGNORED = (
     *("SET", "RESET", "USE", "DROP", "SHOW", "DESCRIBE", "DESC", "ADD", "REMOVE", "LOAD", "UNLOAD"),
     *("BEGIN", "END", "REFRESH", "CACHE", "UNCACHE", "ANALYZE", "EXPLAIN"),
+    *("ALTER", "CALL", "COMMENT", "GRANT"),
 )
+
+_POLICIES = (
+    *("ADD_CONTINUOUS_AGGREGATE_POLICY", "REMOVE_CONTINUOUS_AGGREGATE_POLICY", "ADD_RETENTION_POLICY"),
+    *("ADD_COMPRESSION_POLICY", "ADD_COLUMNSTORE_POLICY", "CREATE_HYPERTABLE", "SET_CHUNK_TIME_INTERVAL", "ADD_JOB"),
+)
+"""Functions of TimescaleDB that are called for what they do."""
 
 
 def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
@@ -320,6 +336,10 @@ def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
     words = [token.text.upper() for token in tokens[:12]]
     first = words[0] if words else ""
     begin = _query(tokens) if first in ("INSERT", "CREATE") else None
+    if first == "SELECT" and len(words) > 2 and words[1] in _POLICIES and words[2] == "(":
+        raise Refused(LEFT_OUT, f"{words[1].lower()} is left out", _policy_hint(tokens), tokens[0].start)
+    if [token.text.upper() for token in tokens[-3:]] == ["WITH", "NO", "DATA"]:
+        tokens = tokens[:-3]
     if first in ("SELECT", "WITH", "("):
         return Head((), (), False), tokens
     if first in _IGNORED or (first == "CREATE" and begin is None):
@@ -329,6 +349,18 @@ def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
         hint = "SELECT, WITH, INSERT INTO … SELECT and CREATE VIEW … AS SELECT are"
         raise Refused("HDL-146", message, hint, tokens[0].start)
     return _target(tokens[:begin]), tokens[begin:]
+
+
+def _policy_hint(tokens: Sequence[Token]) -> str:
+    """The times of a policy in Heddle's words."""
+    times: dict[str, str] = {}
+    for at, token in enumerate(tokens):
+        if _is(tokens, at + 1, TokenType.FARROW):
+            rest = [word.text for word in tokens[at + 2 : at + 5] if word.token_type == TokenType.STRING]
+            times[token.text.lower()] = rest[0] if rest else ""
+    schedule, end = times.get("schedule_interval", ""), times.get("end_offset", "")
+    parts = [f"run it every {schedule[:40]}"] * bool(schedule) + [f"set lateness: {end[:40]} of the stream"] * bool(end)
+    return "; ".join(parts) or "nothing has to be done"
 
 
 def _hint(words: Sequence[str]) -> str:

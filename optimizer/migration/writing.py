@@ -10,7 +10,7 @@ from sqlglot import exp
 from optimizer.language.refusals import Refused
 from optimizer.language.words import QUERY_NAME, written_name
 from optimizer.migration.binding import RANK, Grouped, Relation, is_marker, is_of_window, markers
-from optimizer.migration.functions import BY_TIME, divides_whole_numbers, rename
+from optimizer.migration.functions import BY_TIME, JOINED_BY_TIME, divides_whole_numbers, rename
 from optimizer.migration.joins import ImportedJoin
 from optimizer.migration.windows import ImportedWindow
 from optimizer.migration.words import Dialect, function_of
@@ -194,16 +194,25 @@ def differences(written: WrittenQuery, dialect: Dialect, fractional: frozenset[s
     """Differences between the query's meaning here and in its dialect. ``fractional``: columns that are not
     integers.
     """
-    calls = {function_of(call.name) for part in written.parts for call in part.find_all(exp.Anonymous)}
+    nodes = [call for part in written.parts for call in part.find_all(exp.Anonymous)]
+    calls = {function_of(call.name) for call in nodes if dialect is not Dialect.timescale or len(call.expressions) < 2}
     names = {"first_value": "first", "last_value": "last"}
     if by_time := sorted({names.get(name, name) for name in calls} & BY_TIME):
         yield f"{' and '.join(by_time)} go by the time of the events, not by their arrival"
+    if joined := sorted({function_of(call.name) for call in nodes if _joins_unordered(call)}):
+        yield f"{' and '.join(joined)} without ORDER BY is in the order of time, not of arrival"
     divided = [node for part in written.parts for node in part.walk() if divides_whole_numbers(node)]
     if dialect is Dialect.flink and any(
         {column.name.lower() for column in node.find_all(exp.Column)} - fractional or not node.find(exp.Column)
         for node in divided
     ):
         yield "Flink divides whole numbers to whole numbers, in avg too; Heddle divides them as Spark does"
+
+
+def _joins_unordered(call: exp.Anonymous) -> bool:
+    """Return whether a call joins texts in an order that it does not name; distinct texts have their own."""
+    is_named = call.find(exp.Order, exp.Distinct) is not None or isinstance(call.parent, exp.WithinGroup)
+    return function_of(call.name) in JOINED_BY_TIME and not is_named
 
 
 def valid_name(name: str) -> str:

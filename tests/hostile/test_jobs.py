@@ -39,6 +39,13 @@ JOBS = (
     f"GROUP BY window_start, window_end, symbol)) WHERE r <= 3;\n"
     f"SELECT FLOOR(ts TO HOUR), TRY_CAST(price AS INT), SUBSTRING(symbol FROM 1 FOR 2), COUNT(*) FILTER (WHERE ok) "
     f"FROM trades GROUP BY HOP(ts, INTERVAL '5' MINUTE, INTERVAL '1' HOUR), 1, 2, 3",
+    "CREATE MATERIALIZED VIEW d WITH (timescaledb.continuous) AS SELECT time_bucket('1 day', ts, \"offset\" => "
+    "INTERVAL '6 hours') AS b, \"symbol\", first(price, ts), avg(price)::numeric(10, 2) FROM trades GROUP BY b, symbol "
+    "WITH NO DATA;\n"
+    "SELECT add_continuous_aggregate_policy('d', end_offset => INTERVAL '1 day', schedule_interval => '1 hour');\n"
+    "SELECT time_bucket('1 week', ts AT TIME ZONE 'Europe/Berlin', origin => DATE '2000-01-03') AS b, count(*) "
+    "FROM trades GROUP BY 1;\n"
+    "SELECT date_trunc('month', ts) AS m, max(price) FROM trades WHERE ts > now() - '1 day'::interval GROUP BY 1",
 )
 
 GROUP_BY = """{"metaData": {"name": "a.b", "team": "t"}, "keyColumns": ["s"], "accuracy": 0, "sources": [{"events": {
@@ -139,7 +146,9 @@ def test_attacks(dialect: Dialect, canary: Canary) -> None:
         result = imported(filled(text, canary), dialect, canary)
         # windows as functions are what jobs have
         assert result.names == () or re.search(r"\b(window|tumble)\(", text, re.IGNORECASE), text
-    grouped = f" GROUP BY {'window' if dialect is SPARK else 'TUMBLE'}(ts, INTERVAL '1' HOUR)"
+    bucket = "time_bucket(INTERVAL '1' HOUR, ts)"
+    window = {SPARK: "window(ts, INTERVAL '1' HOUR)", FLINK: "TUMBLE(ts, INTERVAL '1' HOUR)"}.get(dialect, bucket)
+    grouped = f" GROUP BY {window}"
     for texts in attacks.CONDITIONS.values():
         for text in texts:
             job = f"SELECT count(*) AS n FROM trades WHERE {filled(attacks.expanded(text), canary)}{grouped}"
@@ -148,8 +157,8 @@ def test_attacks(dialect: Dialect, canary: Canary) -> None:
 
 def test_mutated_jobs(canary: Canary) -> None:
     def check(seed: int) -> str:
-        dialect = (SPARK, FLINK)[seed % 2]
-        text = mutated(JOBS[seed % 2] if seed % 7 else query(seed), seed)
+        dialect = tuple(Dialect)[seed % 3]
+        text = mutated(JOBS[seed % 3] if seed % 7 else query(seed), seed)
         result = imported(text, dialect, canary)
         return "read" if result.names else result.errors[0].code if result.errors else "nothing"
 
