@@ -31,7 +31,10 @@ def import_job(
             help="A file of statements or definitions; - reads standard input.", metavar="FILE", show_default=False
         ),
     ],
-    dialect: Annotated[JobDialect, typer.Option("--dialect", help="Whose SQL it is.")] = JobDialect.spark,
+    dialect: Annotated[
+        JobDialect | None,
+        typer.Option("--dialect", help="Whose SQL it is. Default: as functions tell, else Spark's."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the queries to this file.")] = None,
     streams: OptionalStreams = None,
     as_json: AsJson = False,
@@ -55,9 +58,9 @@ def import_job(
     raise typer.Exit(1 if imported.errors else 0)
 
 
-def _imported(file: str, dialect: JobDialect, streams: Path | None) -> Imported:
+def _imported(file: str, dialect: JobDialect | None, streams: Path | None) -> Imported:
     """The job in a file, or on standard input, as queries."""
-    from optimizer.migration.importing import import_job
+    from optimizer.migration.importing import dialect_of, import_job
     from optimizer.migration.words import Dialect
     from spark_jobs.pipeline.planning.requested import load_inputs
 
@@ -68,7 +71,8 @@ def _imported(file: str, dialect: JobDialect, streams: Path | None) -> Imported:
         known = {stream.name: stream for stream in inputs.workload.streams}
     name = "standard input" if file == "-" else file
     stem = "query" if file == "-" else Path(file).stem
-    return import_job(_text(file), Dialect(dialect.value), name, known, stem)
+    text = _text(file)
+    return import_job(text, dialect_of(text) if dialect is None else Dialect(dialect.value), name, known, stem)
 
 
 def _text(file: str) -> str:

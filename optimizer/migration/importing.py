@@ -56,6 +56,18 @@ class Imported:
         return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error")
 
 
+_TELLING = (
+    (Dialect.timescale, re.compile(r"\btimescaledb\b|\btime_bucket(_gapfill)?\s*\(", re.IGNORECASE)),
+    (Dialect.flink, re.compile(r"\bDESCRIPTOR\s*\(|\b(TUMBLE|HOP|SESSION)(_START|_END)?\s*\(", re.IGNORECASE)),
+)
+"""Words that other dialects have."""
+
+
+def dialect_of(text: str) -> Dialect:
+    """The dialect that the functions of a job are of; Spark's if none tells."""
+    return next((dialect for dialect, words in _TELLING if words.search(text)), Dialect.spark)
+
+
 def import_job(
     text: str, dialect: Dialect, file: str = "", streams: Mapping[str, Stream] | None = None, stem: str = "query"
 ) -> Imported:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.language.parser import parse
-from optimizer.migration.importing import Imported, import_job
+from optimizer.migration.importing import Imported, dialect_of, import_job
 from optimizer.migration.words import Dialect
 from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Window
 from tests.metrics.corpus import metrics, read, streams
@@ -408,3 +408,17 @@ def test_generated_queries_come_back(made: Pieces, wrapping: str, style: str) ->
         assert not result.errors, (as_heddle(made), result.errors)
         assert query.fingerprint == result.queries[0].fingerprint, (text, query.text, as_heddle(made))
         assert imported(text, dialect, typed=False).names
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("SELECT count(*) FROM t GROUP BY window(ts, '1 hour')", SPARK),
+        ("SELECT count(*) FROM TABLE(HOP(TABLE t, DESCRIPTOR (ts), INTERVAL '1' HOUR, INTERVAL '2' HOURS))", FLINK),
+        ("select Tumble_Start(ts, INTERVAL '1' HOUR) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)", FLINK),
+        ("SELECT time_bucket ('1 hour', ts) FROM t GROUP BY 1", Dialect.timescale),
+        ("CREATE MATERIALIZED VIEW v WITH (timescaledb.continuous) AS SELECT 1", Dialect.timescale),
+    ],
+)
+def test_functions_tell_the_dialect(text: str, dialect: Dialect) -> None:
+    assert dialect_of(text) == dialect
