@@ -22,6 +22,11 @@ MOST_NODES_READ = 50_000
 
 _TOP = re.compile(r"^(semantic_models?|metrics?|models|version|saved_quer(y|ies))[ \t]*:", re.MULTILINE)
 
+_STATEMENT = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*+(?:select|with|insert|create|set|use|drop|begin|execute|alter|merge|\()(?![\w:])",
+    re.IGNORECASE | re.DOTALL,
+)
+
 _WORD = re.compile(r"\w+")
 
 _SELECT = "SELECT "
@@ -79,7 +84,7 @@ class _Loader(ShallowLoader):
 def is_document(text: str) -> bool:
     """Return whether a text is JSON or YAML, by how it begins or by the keys of its first level."""
     begin = text.lstrip("\ufeff \t\r\n")[:64]
-    if begin.startswith(("{{", "{%", "{#")):
+    if begin.startswith(("{{", "{%", "{#")) or _STATEMENT.match(text):
         return False
     return begin.startswith(("{", "[")) or _TOP.search(text) is not None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.language.parser import parse
+from optimizer.migration.documents import is_document
 from optimizer.migration.importing import Imported, import_job
 from optimizer.migration.words import Dialect
 from optimizer.workload.values import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
+from tests.in_process import heddle as heddle_command
 from tests.oracle import answers
 from tests.sizes import examples
 
@@ -203,6 +206,25 @@ def test_the_groups_of_a_join_are_queries() -> None:
     text = as_json({"metaData": {"name": "j"}, "left": {}, "joinParts": [{"groupBy": each} for each in named]})
     assert imported(text).names == ("shop.purchases.v1", "second") and [code for code, *_ in found(text)] == ["HDL-140"]
     assert imported(as_json(named)).names == ("shop.purchases.v1", "second")
+
+
+def test_documents_are_recognised_by_their_content(tmp_path: Path) -> None:
+    for text, is_one in (
+        ("{}", True),
+        ("\ufeff\n [1]", True),
+        ("# of a project\nversion: 2\nmetrics:\n", True),
+        ("{{ config(a=1) }} SELECT 1", False),
+        ("{% if a %}", False),
+        ("-- metrics:\nSELECT 1", False),
+        ("/* what is in it\nmetrics: all\n*/ WITH a AS (SELECT 1) SELECT 1", False),
+        ("SELECT 'a\nversion: 2'", False),
+    ):
+        assert is_document(text) == is_one, text
+    file = tmp_path / "purchases.v1"
+    file.write_text(as_json(group_by([aggregation("price", 7, windows(3)), aggregation("price", 7, None)])))
+    done = heddle_command("import", str(file))
+    assert done.code == 1 and done.out.startswith("-- name: shop.purchases.v1\n") and "HDL-141" in done.err
+    assert "1 query imported, 1 error" in done.err
 
 
 NO_DEFINITIONS = (

@@ -165,6 +165,16 @@ def test_what_no_query_says_has_a_reason(metric: str, code: str) -> None:
     assert 0 < result.errors[0].line <= rows + 2
 
 
+def test_offsets_of_metrics_within_metrics_add_up() -> None:
+    metrics = (
+        "  - {name: m, type: derived, type_params: {expr: 2 * once, metrics: [{name: once, offset_window: 2 days}]}}\n"
+        "  - {name: once, type: derived, type_params: {expr: mean + 1, metrics: [{name: mean, offset_window: 5 d}]}}\n"
+    )
+    window = "WINDOW RANGE '1 day' SLIDE '1 day' ENDING '7 days' AGO ON at"
+    expected = heddle(f"SELECT 2 * (avg(amount) + 1) AS m FROM fct_orders {window}")
+    assert query_of(metrics).fingerprint == expected.fingerprint
+
+
 def test_saved_queries_have_groups_and_several_metrics() -> None:
     saved = """saved_queries:
   - name: by_place
