@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
@@ -653,6 +654,41 @@ def long_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30) ->
     reach = max(query.window.reach for query in drawn_queries)
     first = begin - draw(st.sampled_from((0, reach, reach + 100 * day)))
     table = draw(events(first, end, draw(st.sampled_from((slide, max(slide, (end - first) // 20)))), most_events))
+    return Case(Workload(tuple(drawn_queries), (stream,)), table, begin, end)
+
+
+@st.composite
+def leveled_cases(draw: st.DrawFn, most_queries: int = 3, most_events: int = 40) -> Case:
+    """A test of windows of months and a few years, which contain complete days, months and years. Many events are
+    within a tick of where windows, months and years begin and end."""
+    hour, day = 3600 * SECOND, 24 * 3600 * SECOND
+    slide = draw(st.sampled_from((hour, 6 * hour, day, day, 7 * day)))
+    begin = draw(st.sampled_from(CHANGES)) // hour * hour + draw(st.integers(-5, 40)) * day
+    end = begin + draw(st.integers(1, 4)) * max(slide, day) + draw(st.sampled_from((0, 0, 1)))
+    drawn_queries = []
+    for number in range(draw(st.integers(1, most_queries))):
+        query = draw(queries(f"q{number}", slide))
+        size = draw(st.sampled_from((30, 62, 100, 366, 730, 800))) * day - draw(st.sampled_from((0, 0, slide, 1)))
+        kind = draw(st.sampled_from(("fixed", "fixed", "fixed", "calendar", "cumulative", "short")))
+        if kind == "fixed":
+            query = replace(query, window=Window(size, slide, draw(st.sampled_from((0, 0, hour, 40 * day)))))
+        elif kind == "calendar":
+            length, offset = draw(st.integers(1, 24)), draw(st.sampled_from((0, 0, 6 * hour)))
+            calendar = Calendar(draw(st.sampled_from(ZONES)), (length, "month"), (1, "month"), offset)
+            query = replace(query, window=Window.of_calendar(calendar))
+        elif kind == "cumulative":
+            query = replace(query, window=Window(400 * day, slide * draw(st.sampled_from((1, 4))), cumulative=True))
+        drawn_queries.append(query)
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    first = begin - max(query.window.reach for query in drawn_queries)
+    table = draw(events(first, end, draw(st.sampled_from((slide, 30 * day, 91 * day))), most_events))
+    if draw(st.booleans()) and len(table):
+        months = np.arange(first // day, end // day).astype("datetime64[D]").astype("datetime64[M]")
+        edges = np.unique(months).astype("datetime64[D]").astype(np.int64) * day
+        chosen = [
+            draw(st.sampled_from(edges.tolist())) + draw(st.sampled_from((-1, 0, 0, day))) for _ in range(len(table))
+        ]
+        table = table.set_column(0, table.schema.field(0), pa.array(chosen).cast(table.schema.field(0).type))
     return Case(Workload(tuple(drawn_queries), (stream,)), table, begin, end)
 
 

@@ -2,11 +2,11 @@
 
 A stored row means the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows
 of one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states),
-without reading an event. If the other one has states or filters that the rows lack, only those are lifted. A tuple
-then is in one shard by some of its filters and in another by the others: an answer combines the shards that have
-the bit of one filter. For event sequences, rows are the events themselves. They give those of the event types that
-both have, if they have all columns that the other keeps of such events. The events of other types are lifted in
-addition.
+without reading an event; the levels of a synopsis are made so. If the other one has states or filters that the rows
+lack, only those are lifted. A tuple then is in one shard by some of its filters and in another by the others: an
+answer combines the shards that have the bit of one filter. For event sequences, rows are the events themselves. They
+give those of the event types that both have, if they have all columns that the other keeps of such events. The events
+of other types are lifted in addition.
 
 References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a cell combine one by one
 (:mod:`optimizer.aggregates.states`), so those of one cell may come from separate rows.
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from optimizer.aggregates.states import ROWS
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Progression
+from optimizer.windows.periods import PERIODS
 from optimizer.workload.instants import DAY
 from optimizer.workload.window_kinds import ROWS as ROW_WINDOWS
 from optimizer.workload.window_kinds import SEQUENCE, SESSION, TIME, WindowKind
@@ -49,6 +50,8 @@ def _cells_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     if not predicates or not set(wanted.group_by) <= set(stored.group_by):
         return None
     if not all(_has((*stored.edges, (DAY, 0)), edge) for edge in wanted.edges):
+        return None
+    if _coarseness(stored) > _coarseness(wanted):
         return None
     states = tuple(state for state in wanted.states if state in stored.states)
     if len(states) == 1 < len(wanted.states):
@@ -185,6 +188,11 @@ def sources_of(stored: Iterable[Synopsis], wanted: Synopsis) -> list[Synopsis]:
     while (best := best_of(stored, (part.synopsis for part in shares_of(sources, wanted)[1]))) is not None:
         sources.append(best)
     return sources
+
+
+def _coarseness(synopsis: Synopsis) -> int:
+    """Number of the periods of a level, 0 of a synopsis that is none."""
+    return 0 if synopsis.period is None else PERIODS.index(synopsis.period) + 1
 
 
 def _computed(synopsis: Synopsis) -> list[tuple[str, object]]:

@@ -24,6 +24,7 @@ from optimizer.aggregates.states import ROWS, State
 from optimizer.synopses.late import as_stored
 from optimizer.windows.alignment import Fragments, Progression
 from optimizer.windows.calendars import edition
+from optimizer.windows.periods import PERIODS, Periods
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import (
     ACQ,
@@ -120,6 +121,9 @@ class Synopsis:
     ``gap`` (microseconds): of sessions. The fragments of their rows are *runs*: events of a group and shard that are at
     most a gap apart, from the first to behind the last, cut at the edges. Two runs of a group may overlap, as tasks see
     some of its events each. Whatever runs of at most this gap are joined, their sessions are the same.
+
+    ``period``: None, or of a *level* the period of :data:`optimizer.windows.periods.PERIODS` that takes the place of
+    the fragments. The rows of a level are combined from those of the synopsis (:func:`levels_of`).
     """
 
     stream: str
@@ -133,6 +137,7 @@ class Synopsis:
     sequenced: Sequenced | None = None
     derived: tuple[tuple[str, Expression], ...] = ()
     gap: int | None = None
+    period: str | None = None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -152,6 +157,7 @@ class Synopsis:
             expressions += sequenced.arguments
         zones = sorted({zone for expression in expressions for zone in _zones_of(expression)})
         content += [[zone, edition(zone)] for zone in zones]
+        content += [{"period": self.period}] if self.period else []
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
 
     @property
@@ -166,6 +172,8 @@ class Synopsis:
     @property
     def fragments(self) -> Fragments:
         """Its fragments of time."""
+        if self.period is not None:
+            return Periods(self.edges, self.period)
         return Fragments(DAILY if self.kind.counts_rows else self.edges)
 
     def bit(self, filter: Expression | None) -> int:
@@ -192,6 +200,11 @@ class Synopsis:
     def width(self, carrier: str) -> int:
         """Number of fixed columns of the carrier's list in each stored row."""
         return sum(state.widths.get(carrier, 0) for state in self.states)
+
+
+def levels_of(synopsis: Synopsis) -> tuple[Synopsis, ...]:
+    """The levels of a synopsis, the shortest periods first; none where a row is not of a fragment."""
+    return tuple(replace(synopsis, period=period) for period in PERIODS) if synopsis.kind.has_fragments else ()
 
 
 def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]:

@@ -381,3 +381,7 @@ class Fragments:
             first = begin + (shift - begin) % slide
             edges.append(np.arange(first, end + 1, slide, dtype=np.int64))
         return np.unique(np.concatenate(edges))
+
+    def inside(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The fragments [first, last) that lie in ``[begin, end]``, ascending."""
+        return list(itertools.pairwise(self.between(begin, end).tolist()))

@@ -351,7 +351,8 @@ def _merge(
     with warehouse.lease() as token:
         current = warehouse.table(table)
         files = warehouse.files(table, day, day, current)
-        old = drop and horizon is not None and day < horizon
+        # a month or a year of levels is old once all of its days are
+        old = drop and horizon is not None and day < horizon[: len(day)]
         for batch in _batches(files, old or drop):
             small = len(files) > FEW and len(batch) > 1
             if not (small or drop):

@@ -88,7 +88,7 @@ def nothing_replaced(table: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def stale_partials(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stored_coverage, "_stored_for", lambda *args: lambda *piece: True)
+    patch.setattr(stored_coverage, "stored_for", lambda *args: lambda *piece: True)
 
 
 def stale_content(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from optimizer.synopses.late import with_late_forms
 from optimizer.synopses.sharing import EVENTS, Profile
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, source_columns
-from spark_jobs.store.warehouse.data_files import opened, reading
+from spark_jobs.store.warehouse.data_files import is_of_levels, opened, reading
 from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.decoding import read_split, times_of
@@ -205,7 +205,8 @@ def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = N
     files, an evenly spread sample of them represents all.
     """
     first, last = "" if since is None else day_label(since), chr(sys.maxunicode)
-    files = [file for file in warehouse.files("partials", first, last) if _may_hold(file, stream, since)]
+    stored = [file for file in warehouse.files("partials", first, last) if not is_of_levels(file["day"])]
+    files = [file for file in stored if _may_hold(file, stream, since)]
     rows, fragments = 0, list[pa.Table]()
     for file in files[:: -(-len(files) // MEASURED_FILES) or 1]:
         count, table = _fragments_of(warehouse, file, stream, since)

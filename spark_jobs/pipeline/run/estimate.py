@@ -19,6 +19,7 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.inspection import estimated
 from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.levels import StoredLevels
 from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
 
 
@@ -68,9 +69,10 @@ class Prices:
         same = publish_log.same_publication(self._warehouse, plan, begin, end, prepared.content)
         if same is not None and stands_as_declared(self._warehouse, same, plan, {tree.stream for tree in plan.trees}):
             return RunEstimate(begin, end, True, measured_runs=len(self._learned.own))
-        events, missing = 0.0, []
+        events, missing, current = 0.0, [], self._warehouse.table("partials")
         for name, splits in prepared.sources.items():
             work = [part for part in prepared.work if part.synopsis.stream == name]
+            work = StoredLevels(self._warehouse, prepared.sources, current).of(work, begin)
             if requests := self._left(stored_coverage.uncovered(self._warehouse, work, splits)):
                 lifted = [request for gap in requests for request in gap.lifted]
                 for first, last in map(span_of_slab, slabs_of(lifted) if lifted else ()):

@@ -31,8 +31,7 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.windows.finals.passes import TooLarge
 from spark_jobs.windows.finals.window_query import COUNTED
 from spark_jobs.windows.kinds import EXECUTIONS
-from spark_jobs.windows.partials import stored_coverage
-from spark_jobs.windows.partials.stored_coverage import coverage
+from spark_jobs.windows.partials import levels, stored_coverage
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 ANSWERS_A_TASK = 1_000_000
@@ -236,6 +235,9 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
     if not filled.work:
         return []
     current = warehouse.table("partials")
+    filled = replace(
+        filled, work=tuple(levels.StoredLevels(warehouse, filled.sources, current).of(filled.work, record.begin))
+    )
     _check_complete(run, filled, current)
     files = _needed(warehouse, filled.work, current)
     paths, rows = [file.path for file in files], sum(file.rows for file in files)
@@ -290,11 +292,10 @@ def _task_of(answering: Callable[..., Any], files: Sequence[_Partials], *given: 
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
-    fingerprints = [part.synopsis.fingerprint for part in filled.work]
-    pieces = coverage(run.warehouse, fingerprints, current, stored_coverage.span_of(filled.work))
+    pieces = stored_coverage.pieces_under(run.warehouse, filled.work, current)
     for part in filled.work:
         stored, splits = pieces.get(part.synopsis.fingerprint, []), filled.sources[part.synopsis.stream]
-        if stored_coverage.missing_spans(part, stored, splits):
+        if any(stored_coverage.missing_spans(part.over(*span), stored, splits) for span in part.fine):
             message = "another run or maintenance has replaced partial aggregates that this run goes on with"
             refuse(run.warehouse, run.record, "HDL-541", message, "run it again")
 
@@ -310,9 +311,15 @@ class _Partials(NamedTuple):
 
 
 def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTable) -> list[_Partials]:
-    """The files of partial rows that the work needs."""
-    first = min(part.begin // DAY * DAY if part.synopsis.kind.begins_at_midnight else part.begin for part in work)
-    last = max(part.end for part in work)
+    """The files of partial rows that the work needs; those that have nothing but marks are not among them."""
+    spans = [
+        (begin // DAY * DAY if part.synopsis.kind.begins_at_midnight else begin, end)
+        for part in work
+        for begin, end in part.fine
+    ]
+    of_levels = [level for part in work for level in part.levels]
+    bounds = [*spans, *((level.begin, level.end) for level in of_levels)]
+    labels = day_label(min(begin for begin, _ in bounds))[: len("2020")], day_label(max(end for _, end in bounds) - 1)
     return [
         _Partials(
             str(warehouse.place / "partials" / file["path"]),
@@ -321,6 +328,5 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
             file["min.fragment_start"],
             file["max.fragment_start"],
         )
-        for file in warehouse.files("partials", day_label(first), day_label(last - 1), current)
-        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
+        for file in levels.needed_files(warehouse.files("partials", *labels, current), spans, of_levels)
     ]

@@ -117,8 +117,10 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     run.record.features |= {"suites": _first("suites") if run.request.checks == "all" else 0}
     # whoever finds nothing to do compiles no kernels
     from spark_jobs.pipeline.run import checks_stage, finals_stage, partials_stage, publication
+    from spark_jobs.pipeline.run.levels_stage import with_levels
 
     with run.stage("partials", "scanning events"):
+        prepared = with_levels(run, prepared)
         try:
             _decide(run, prepared)
         finally:

@@ -16,6 +16,7 @@ from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
 from spark_jobs.pipeline.run import dimensions, narrowing, preparation, rows_stage, stage_tasks
+from spark_jobs.pipeline.run.levels_stage import close_periods
 from spark_jobs.pipeline.run.partials_task import (
     NEWER,
     UNTIMED,
@@ -113,6 +114,9 @@ def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream |
         lift = partial(_lifted, run, stream, splits, _joined_late(work, stream))
         filled, lifted = stage_tasks.write_partials(run, stream, [*work, *counters], splits, lift)
         broken = lifted.broken
+        if prepared.is_closing:
+            complete = [part for part in work if part.synopsis.fingerprint not in lifted.broken]
+            close_periods(run, stream, complete, splits)
         if counters:
             numbered, also_filled, also_broken = rows_stage.write_rows(run, prepared, name, counters, broken)
             work, filled, broken = work + numbered, filled + also_filled, broken | also_broken

@@ -4,7 +4,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,8 +57,13 @@ def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]
     stored = [
         file
         for file in run.warehouse.files("partials", day_label(first), day_label(last - 1), current)
-        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
+        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last and file["max.bucket"] >= 0
     ]
+    return derived_from(run, stored, requests)
+
+
+def derived_from(run: Run, stored: Sequence[Mapping[str, Any]], requests: Sequence[FillRequest]) -> list[DataFile]:
+    """Files of what the rows of some ``stored`` files give of some requests."""
     paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
     task = derivation_task(paths, requests, run.warehouse.path("partials"), settings().task_memory)
     rows = sum(file["num_records"] or 0 for file in stored)

@@ -187,6 +187,8 @@ class PreparedRun:
         Hash of everything that decides the answers, and of all of it except the sources.
     repeated
         Number of events of a stream that are skipped because they repeat earlier ones.
+    is_closing
+        Whether periods of levels are to be closed (:mod:`spark_jobs.windows.partials.levels`).
     """
 
     request: RunRequest
@@ -201,6 +203,7 @@ class PreparedRun:
     repeated: dict[str, int]
     failed: tuple[str, ...]
     diagnostics: tuple[dict[str, Any], ...]
+    is_closing: bool = False
 
 
 @dataclass(frozen=True)

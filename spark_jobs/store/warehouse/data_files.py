@@ -128,6 +128,11 @@ def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
     return np.array([zlib.crc32(key.encode()) % BUCKETS for key in keys], dtype=np.int32)
 
 
+def is_of_levels(label: str) -> bool:
+    """Return whether a partition of partials has rows of levels: it is named by a month or a year, not by a day."""
+    return len(label) < len("2020-01-01")
+
+
 def bucket_rows(tasks: int) -> int:
     """Rows at which a row group is large enough in a file of partials that is one of those of so many tasks."""
     return max(LEAST_BUCKET_ROWS, BUCKET_ROWS // max(1, tasks // 8))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -122,15 +122,25 @@ PADDING = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 """Most that the greatest moment may be later than the log's value, which has milliseconds: in each unit."""
 
 
-def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.Expression | None) -> ds.Dataset:
+Files = Callable[[pa.Table], pa.Array]
+"""A choice of files: the mask (n,) over the rows (n,) of a table's log, flattened as delta-rs does it."""
+
+
+def pruned_dataset(
+    current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.Expression | None, files: Files | None = None
+) -> ds.Dataset:
     """A table's dataset. Scans with a condition skip at least the files that can contain no row that meets it.
 
-    ``where``: the condition; None: nothing is known of it.
+    ``where``: the condition; None: nothing is known of it. ``files``: a choice that is quick for many files, by
+    statistics; files that are not chosen are not there.
     """
     if where is None or current.protocol().min_reader_version > 1:
         return _page_checked(current.to_pyarrow_dataset(filesystem=filesystem))
     schema = pa.schema(current.schema().to_arrow())
     actions = pa.table(current.get_add_actions(flatten=True))
+    total = len(actions)
+    if files is not None and total:
+        actions = actions.filter(files(actions))
     partitions = [name for name in schema.names if f"partition.{name}" in actions.schema.names]
     text = str(where)
     # a name in a literal is one condition too many
@@ -141,7 +151,9 @@ def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.
     new = [number for number, path in enumerate(paths) if path not in before]
     new_conditions = _conditions(schema, columns, actions.take(pa.array(new, pa.int64())))
     known = before | dict(zip((paths[number] for number in new), new_conditions, strict=True))
-    conditions[key] = known = {path: known[path] for path in paths}
+    known = {path: known[path] for path in paths}
+    # of files that are not chosen nothing is forgotten, unless most are no longer in the table
+    conditions[key] = known if files is None or len(before) > total else before | known
     fragments = [
         FORMAT.make_fragment(path, filesystem=filesystem, partition_expression=each) for path, each in known.items()
     ]

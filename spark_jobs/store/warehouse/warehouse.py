@@ -56,6 +56,7 @@ from spark_jobs.store.warehouse.data_files import (
 )
 from spark_jobs.store.warehouse.held_tables import (
     PADDING,
+    Files,
     checked_files,
     current_table,
     note_commit,
@@ -338,15 +339,22 @@ class Warehouse:
         log = self.place / name / LOG
         return log_place(self.path(name)), _identity(self.place), log.local() if log.is_local else None
 
-    def dataset(self, table: str, current: DeltaTable | None = None, where: ds.Expression | None = None) -> ds.Dataset:
+    def dataset(
+        self,
+        table: str,
+        current: DeltaTable | None = None,
+        where: ds.Expression | None = None,
+        files: Files | None = None,
+    ) -> ds.Dataset:
         """A table as of ``current``, else as it is now. ``where``: of which at least the rows are there that meet this
-        condition; each file less is some time less, in a store some requests.
+        condition; each file less is some time less, in a store some requests. ``files``: as of
+        :func:`spark_jobs.store.warehouse.held_tables.pruned_dataset`.
 
         Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
         with the process if one of them lets go of a file while the interpreter ends.
         """
         current = self.table(table) if current is None else current
-        pruned = pruned_dataset(current, (self.place / table).filesystem(), where)
+        pruned = pruned_dataset(current, (self.place / table).filesystem(), where, files)
         # of answers and partial aggregates each file has to be the one that was committed
         is_checked = table not in TABLES or "day" in TABLES[table][1]
         if is_checked:

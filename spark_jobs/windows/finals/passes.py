@@ -24,9 +24,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numba
@@ -41,10 +43,12 @@ from optimizer.windows.alignment import history_start, instants_over, starts_of
 from optimizer.workload.values import ACQ, Window
 from spark_jobs.store.arrays.numbering import distinct_of
 from spark_jobs.store.settings import TaskMemory
+from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.data_files import read_buckets, stored_bytes
 from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.windows.partials.cells import Cells, concatenated
 from spark_jobs.windows.partials.late_groups import family_cells, stored_bit
+from spark_jobs.windows.partials.levels import LevelRows
 
 if TYPE_CHECKING:
     from spark_jobs.windows.partials.synopsis_work import SynopsisWork
@@ -60,6 +64,10 @@ LARGE_ROW = 1 << 11
 
 MOST_PIECES = 1 << 10
 """Pieces that groups are divided into at once."""
+
+EXPANDS = 16
+"""Bytes of rows for each byte of their files, at most as a rule. Files that fit even then are read at once, without a
+look at their footers before."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,10 @@ class _Piece:
         if not all(part.synopsis.kind.has_fragments for part in self.parts):
             return None
         return min(part.begin for part in self.parts), max(part.end for part in self.parts)
+
+    def stored(self, paths: Sequence[str], most: int) -> Iterator[pa.Table]:
+        """The rows of its buckets in some files, at most about ``most`` bytes at once; levels in place of fragments."""
+        return map(LevelRows(self.parts).of, read_buckets(paths, self.buckets, most, self.span))
 
     def chosen(self, rows: pa.Table) -> pa.Table:
         """The rows that it needs of some rows of its buckets."""
@@ -211,16 +223,16 @@ def passes(
     which a window does not fit.
     """
     refused: set[str] = set()
+    is_small = _are_small(paths, memory.partial_rows // EXPANDS)
     waiting = [_Piece(frozenset(buckets), tuple(parts), begin, is_whole=True)]
     while waiting:
         piece = waiting.pop().without(refused)
         if not piece.parts:
             continue
         weights = _FragmentBytes()
-        rows, size = (
-            None,
-            stored_bytes(paths, piece.buckets, piece.span) if piece.is_whole and len(piece.buckets) > 1 else 0,
-        )
+        rows, size = None, 0
+        if piece.is_whole and len(piece.buckets) > 1 and not is_small:
+            size = stored_bytes(paths, piece.buckets, piece.span)
         if size <= memory.partial_rows:
             rows, size = _read(paths, piece, memory.partial_rows, weights)
         if rows is None and piece.is_family:
@@ -239,6 +251,21 @@ def passes(
         else:
             refused.update(query.name for query in piece.queries)
             yield from (TooLarge(query.name, TOO_LARGE, _said(query, size, memory)) for query in piece.queries)
+
+
+def _are_small(paths: Sequence[str], most: int) -> bool:
+    """Return whether files of this machine have at most ``most`` bytes together."""
+    places = [Place.of(path) for path in paths]
+    if not all(place.is_local for place in places):
+        return False
+    size = 0
+    for place in places:
+        # a missing file is reported when it is read
+        with suppress(OSError):
+            size += Path(place.url).stat().st_size
+        if size > most:
+            return False
+    return True
 
 
 class _FragmentBytes:
@@ -284,7 +311,7 @@ def _read(paths: Sequence[str], piece: _Piece, most: int, weights: _FragmentByte
     each fragment are counted in ``weights``."""
     tables: list[pa.Table] = []
     size = 0
-    for rows in read_buckets(paths, piece.buckets, most // 4, piece.span):
+    for rows in piece.stored(paths, most // 4):
         needed = piece.chosen(rows)
         size += _weight(needed)
         if piece.is_family:
@@ -313,7 +340,7 @@ def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa
             new_cells = family_cells(new_cells.combined(), query, part.stream)
         return (new_cells if before is None else concatenated([before, new_cells])).combined()
 
-    for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4, piece.span)), most // 4):
+    for needed in _slices(map(piece.chosen, piece.stored(paths, most // 4)), most // 4):
         more = _weight(needed)
         if size + more > most // 2 and waiting:
             cells, waiting, size = combined(waiting, cells), [], 0

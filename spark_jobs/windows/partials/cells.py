@@ -57,6 +57,7 @@ from spark_jobs.windows.partials.encoding import (
     stored_numbers,
     written_numbers,
 )
+from spark_jobs.windows.partials.fill_request import partition_of
 from spark_jobs.windows.partials.states import Column, Fixed, States, carry, class_of, numbers_of, scattered
 
 
@@ -210,7 +211,7 @@ class Cells:
             rows = np.flatnonzero(keep)
             cells, shards = self.take(rows), shards[rows]
         starts, ends = cells.starts, cells.ends
-        if synopsis.edges != self.synopsis.edges:
+        if (synopsis.edges, synopsis.period) != (self.synopsis.edges, self.synopsis.period):
             first, last, number = fragments_of(synopsis.fragments, starts)
             starts, ends = first[number], last[number]
         names = [name for name, _ in self.synopsis.group_by]
@@ -372,7 +373,7 @@ class Cells:
         """The cells as rows of :data:`PARTIALS` with these states."""
         rows = len(self)
         days, number = distinct_of(self.starts // DAY)
-        labels = np.datetime_as_string(days.astype("datetime64[D]")) if rows else np.array([], dtype=str)
+        labels = [partition_of(self.synopsis, day * DAY) for day in days.tolist()]
         return pa.table(
             [
                 pa.array(labels, pa.string()).take(pa.array(number)),

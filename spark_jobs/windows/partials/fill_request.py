@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from optimizer.synopses.derivation import SynopsisPart, shares_of
 from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import day_label
 from optimizer.workload.values import columns_of, source_columns
 
 GROUP_LIMIT = 2_000_000
@@ -31,6 +32,16 @@ RUNS = 16
 
 ROLL_UP_COST = 3
 """Cost of rolling up one cell, about this number of lifted events."""
+
+
+def partition_of(synopsis: Synopsis, instant: int) -> str:
+    """The partition of the partials table that has the rows of the fragment which begins at an instant: its day; of a
+    level the month of its days, and the year of its months and years."""
+    return day_label(instant)[: LABELS.get(synopsis.period)]
+
+
+LABELS: dict[str | None, int] = {"day": len("2020-01"), "month": len("2020"), "year": len("2020")}
+"""Characters of the labels of partitions that have levels, by their periods: a few files have all of a year."""
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,26 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.synopses.derivation import amount_of, best_of, given_by
-from optimizer.synopses.synopsis import Synopsis, former_of
+from optimizer.synopses.synopsis import Synopsis, former_of, levels_of
 from optimizer.windows.alignment import day_label, day_pieces
-from optimizer.workload.instants import FAR_APART
+from optimizer.workload.instants import DAY, FAR_APART
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
-from spark_jobs.store.warehouse.data_files import DataFile, SynopsisFailure, read_file, reading, write_files
+from spark_jobs.store.warehouse.data_files import (
+    DataFile,
+    SynopsisFailure,
+    is_of_levels,
+    read_file,
+    reading,
+    write_files,
+)
 from spark_jobs.store.warehouse.plans import former_streams, recent_plans
 from spark_jobs.store.warehouse.publish_log import RunRecord
 from spark_jobs.store.warehouse.schemas import PARTIALS
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.declared import Declaration, Named
 from spark_jobs.streams.sources.splits import ContentName, Split, Tokens
-from spark_jobs.windows.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.windows.partials.fill_request import FillRequest, columns_of_synopsis, partition_of
 
 if TYPE_CHECKING:
     from spark_jobs.windows.partials.synopsis_work import SynopsisWork
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
 EVER = -(1 << 62)
 """Before every instant."""
 
+
+NEAR = 31 * DAY
+"""Time between two spans up to which their marks are read together."""
 
 MOST_PIECES = 8
 """Requests that what is missing of a synopsis is cut into at most."""
@@ -59,12 +69,12 @@ def uncovered(
     if not parts:
         return []
     current = warehouse.table("partials") if current is None else current
-    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], current, span_of(parts))
+    pieces = pieces_under(warehouse, parts, current)
     tokens: Tokens = {}
     missing = [
         (part, gap)
         for part in parts
-        for gap in missing_spans(part, pieces.get(part.synopsis.fingerprint, []), splits, trust, tokens)
+        for gap in _missing_under(part, pieces.get(part.synopsis.fingerprint, []), splits, trust, tokens)
     ]
     if not trust:
         return [gap for _, gap in missing]
@@ -104,7 +114,7 @@ def _stored_runs(
     runs: Runs = []
     for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
         known: list[tuple[int, int]] = []
-        is_stored = _stored_for(synopsis, splits, tokens)
+        is_stored = stored_for(synopsis, splits, tokens)
         for first, last, name in pieces:
             if not is_stored(name, first, last):
                 continue
@@ -168,8 +178,14 @@ def store_coverage(
     files: list[DataFile],
     broken: Mapping[str, SynopsisFailure],
     record: RunRecord,
+    still: Callable[[], None] = lambda: None,
 ) -> list[FillRequest]:
-    """Commit what tasks wrote for some spans, without the synopses that failed; the spans that are stored now."""
+    """Commit what tasks wrote for some spans, without the synopses that failed; the spans that are stored now.
+
+    The rows that they replace go in the same commit, and the levels above them
+    (:mod:`spark_jobs.windows.partials.levels`). ``still``: as of
+    :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.replace`.
+    """
     root = warehouse.path("partials")
     if broken:
         spans = [span for span in spans if span.synopsis.fingerprint not in broken]
@@ -181,28 +197,44 @@ def store_coverage(
     record.partials_written += written
     record.features["partial_rows_written"] += written
     files += write_files(root, _completed(stream, splits, spans, {file.day for file in files}))
-    bounds: dict[str, list[int]] = {}
-    for begin, end, name in sorted((span.begin, span.end, span.synopsis.fingerprint) for span in spans):
-        bounds.setdefault(name, []).extend((begin, end))
+    days = day_label(first), day_label(last - 1)
+    are_levels = all(span.synopsis.period is not None for span in spans)
+
+    def untouched(file: dict[str, Any]) -> bool:
+        if is_of_levels(file["day"]):
+            return bool(file["max.fragment_end"] <= first or file["min.fragment_start"] >= last)
+        return are_levels or bool(file["max.fragment_start"] < first or file["min.fragment_start"] >= last)
+
+    # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
+    partitions = days[0][: len("2020")], days[1]
+    warehouse.replace("partials", files, partitions, _replaced_by(spans), "/".join(days), None, untouched, still=still)
+    return list(spans)
+
+
+def _replaced_by(spans: Sequence[FillRequest]) -> Callable[[pa.Table], pa.Array]:
+    """The test which stored rows are replaced if some spans are stored: those of the fragments inside, and the rows of
+    the levels above them."""
+    inside: dict[str, list[tuple[int, int]]] = {}
+    above: dict[str, list[tuple[int, int]]] = {}
+    for span in spans:
+        inside.setdefault(span.synopsis.fingerprint, []).append((span.begin, span.end))
+        for level in levels_of(span.synopsis) if span.synopsis.period is None else ():
+            above.setdefault(level.fingerprint, []).append((span.begin, span.end))
 
     def replaced(stored: pa.Table) -> pa.Array:
         encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
-        starts, codes = stored["fragment_start"].to_numpy(), encoded.indices.to_numpy()
+        starts, ends = stored["fragment_start"].to_numpy(), stored["fragment_end"].to_numpy()
         is_replaced = np.zeros(len(stored), dtype=bool)
         for code, name in enumerate(encoded.dictionary.to_pylist()):
-            if name in bounds:
-                # inside one of the spans, which do not overlap: behind an odd number of their bounds
-                of_synopsis = codes == code
-                is_replaced[of_synopsis] = np.searchsorted(bounds[name], starts[of_synopsis], side="right") % 2 == 1
+            if name in inside or name in above:
+                rows = np.flatnonzero(encoded.indices.to_numpy() == code)
+                for begin, end in inside.get(name, ()):
+                    is_replaced[rows] |= (starts[rows] >= begin) & (starts[rows] < end)
+                for begin, end in above.get(name, ()):
+                    is_replaced[rows] |= (starts[rows] < end) & (ends[rows] > begin)
         return pa.array(is_replaced)
 
-    def untouched(file: dict[str, Any]) -> bool:
-        return bool(file["max.fragment_start"] < first or file["min.fragment_start"] >= last)
-
-    days = day_label(first), day_label(last - 1)
-    # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
-    warehouse.replace("partials", files, days, replaced, "/".join(days), None, untouched)
-    return list(spans)
+    return replaced
 
 
 def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
@@ -227,12 +259,16 @@ def _completed(
 
     ``occupied``: the labels of the only days that have partial rows; all days between two of them are one row. A
     row of several days is in the partition of the first, and no partial row is ever inside it: storing some
-    replaces it, too.
+    replaces it, too. Of a level each period has a row.
     """
-    pieces = (
-        (span.synopsis, first, last) for span in spans for first, last in day_pieces(span.begin, span.end, occupied)
-    )
+    pieces = ((span.synopsis, *piece) for span in spans for piece in _pieces_of(span, occupied))
     return completed_pieces(stream, splits, pieces)
+
+
+def _pieces_of(span: FillRequest, occupied: Collection[str] | None) -> Iterable[tuple[int, int]]:
+    if span.synopsis.period is not None:
+        return span.synopsis.fragments.inside(span.begin, span.end)
+    return day_pieces(span.begin, span.end, occupied)
 
 
 def completed_pieces(stream: Stream, splits: list[Split], pieces: Iterable[tuple[Synopsis, int, int]]) -> pa.Table:
@@ -243,9 +279,13 @@ def completed_pieces(stream: Stream, splits: list[Split], pieces: Iterable[tuple
         if synopsis not in names:
             names[synopsis] = content_name(synopsis, splits)
         name = names[synopsis].of(_first_read(synopsis, first), last)
-        mark: dict[str, Any] = {"day": day_label(first), "stream": stream.name, "fingerprint": synopsis.fingerprint}
-        mark |= {"fragment_start": first, "fragment_end": last, "key": None, "shard": None, "bucket": -1}
-        rows.append(mark | {"longs": [], "doubles": [], "texts": [name]})
+        mark: dict[str, Any] = {
+            "day": partition_of(synopsis, first),
+            "stream": stream.name,
+            "fingerprint": synopsis.fingerprint,
+        }
+        mark |= {"fragment_start": first, "fragment_end": last}
+        rows.append(mark | {"key": None, "shard": None, "bucket": -1, "longs": [], "doubles": [], "texts": [name]})
     return pa.Table.from_pylist(rows, schema=PARTIALS)
 
 
@@ -269,7 +309,7 @@ def _first_read(synopsis: Synopsis, begin: int) -> int:
     return EVER if synopsis.kind.reads_from_first else begin
 
 
-def _stored_for(
+def stored_for(
     synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None
 ) -> Callable[[str, int, int], bool]:
     """Return the test whether a piece [begin, end) stored under a name matches the source and its declaration as of
@@ -284,14 +324,14 @@ def named_for(synopsis: Synopsis, splits: list[Split], stream: Stream) -> Callab
     declaration of a ``stream``: of the same one, with other versions of its dimensions.
     """
     declared = [replace(split, declared=Declaration(stream)) for split in splits[:1]]
-    is_stored = _stored_for(synopsis, [*declared, *splits[1:]])
+    is_stored = stored_for(synopsis, [*declared, *splits[1:]])
     return lambda begin, end, name: is_stored(name, begin, end)
 
 
 def is_current(synopsis: Synopsis, splits: list[Split], piece: tuple[int, int, str]) -> bool:
     """Return whether a complete piece (:func:`coverage`) was computed from the source as it is now."""
     first, last, name = piece
-    return _stored_for(synopsis, splits)(name, first, last)
+    return stored_for(synopsis, splits)(name, first, last)
 
 
 def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
@@ -319,8 +359,17 @@ def coverage(
         chosen &= ds.field("day") <= day_label(end)
         # files of other runs of these days are passed over, and of other days
         chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
+
+    def with_marks(files: pa.Table) -> pa.Array:
+        # quicker than the conditions above where there are thousands of files; only marks have no bucket
+        is_chosen = pc.less(files["min.bucket"], 0)
+        if within is not None:
+            is_chosen = pc.and_(is_chosen, pc.less(files["min.fragment_start"], within[1]))
+            is_chosen = pc.and_(is_chosen, pc.greater(files["max.fragment_end"], within[0]))
+        return pc.fill_null(is_chosen, True)
+
     with reading(warehouse.path("partials")):
-        piece_rows = warehouse.dataset("partials", current, chosen).to_table(
+        piece_rows = warehouse.dataset("partials", current, chosen, with_marks).to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
             filter=chosen,
         )
@@ -329,6 +378,47 @@ def coverage(
         piece = (row["fragment_start"], row["fragment_end"], row["texts"][0])
         pieces.setdefault(row["fingerprint"], []).append(piece)
     return {fingerprint: sorted(synopsis_pieces) for fingerprint, synopsis_pieces in pieces.items()}
+
+
+def coverage_under(
+    warehouse: Warehouse,
+    fingerprints: list[str],
+    spans: Sequence[tuple[int, int]],
+    current: DeltaTable | None = None,
+) -> dict[str, list[tuple[int, int, str]]]:
+    """Complete pieces, as :func:`coverage` returns them, that overlap some spans [begin, end)."""
+    near: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if near and begin - near[-1][1] <= NEAR:
+            begin, end = near[-1][0], max(near.pop()[1], end)
+        near.append((begin, end))
+    pieces: dict[str, set[tuple[int, int, str]]] = {}
+    for span in near:
+        for fingerprint, of_synopsis in coverage(warehouse, fingerprints, current, span).items():
+            pieces.setdefault(fingerprint, set()).update(of_synopsis)
+    return {fingerprint: sorted(of_synopsis) for fingerprint, of_synopsis in pieces.items()}
+
+
+def pieces_under(
+    warehouse: Warehouse, parts: Sequence[SynopsisWork], current: DeltaTable | None = None
+) -> dict[str, list[tuple[int, int, str]]]:
+    """Complete pieces, as :func:`coverage` returns them, under the fragments that some work needs."""
+    fingerprints = sorted({part.synopsis.fingerprint for part in parts})
+    return coverage_under(warehouse, fingerprints, [span for part in parts for span in part.fine], current)
+
+
+def _missing_under(
+    part: SynopsisWork, pieces: list[tuple[int, int, str]], splits: list[Split], trust: bool, tokens: Tokens
+) -> list[FillRequest]:
+    """Requests as of :func:`missing_spans` for the spans of which a part needs fragments. They do not overlap: a piece
+    may reach over levels from one span to the next."""
+    requests: list[FillRequest] = []
+    gaps = [gap for span in part.fine for gap in missing_spans(part.over(*span), pieces, splits, trust, tokens)]
+    for gap in sorted(gaps, key=lambda gap: gap.begin):
+        if requests and gap.begin < requests[-1].end:
+            gap = replace(gap, begin=requests[-1].begin, end=max(requests.pop().end, gap.end))
+        requests.append(gap)
+    return requests
 
 
 def missing_spans(
@@ -342,7 +432,7 @@ def missing_spans(
     one request, several if more than :data:`optimizer.workload.instants.FAR_APART` between them is stored.
     ``trust``: stored rows count.
     """
-    is_stored = _stored_for(part.synopsis, splits, tokens)
+    is_stored = stored_for(part.synopsis, splits, tokens)
     valid = [piece for piece in pieces if trust and is_stored(piece[2], piece[0], piece[1])]
     gaps, at = [], part.begin
     for first, last, _ in valid:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import history_start
 from optimizer.workload.values import ACQ, Stream, Window
+
+
+class LevelSpan(NamedTuple):
+    """A span [begin, end) of a synopsis that is read from the rows of one of its levels, known by fingerprint."""
+
+    fingerprint: str
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -15,7 +24,8 @@ class SynopsisWork:
     """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
 
     ``until``: the last instant to answer; None: ``end``, unless there are historical windows, whose instants are no
-    edges. ``stream``: with the versions of its dimensions, if queries are joined late.
+    edges. ``stream``: with the versions of its dimensions, if queries are joined late. ``levels``: the spans that are
+    read from levels, ascending (:mod:`spark_jobs.windows.partials.levels`); in all others fragments are needed.
     """
 
     synopsis: Synopsis
@@ -24,6 +34,21 @@ class SynopsisWork:
     end: int
     until: int | None = None
     stream: Stream | None = None
+    levels: tuple[LevelSpan, ...] = ()
+
+    @property
+    def fine(self) -> list[tuple[int, int]]:
+        """The spans [begin, end) of which fragments are needed, ascending."""
+        spans, at = [], self.begin
+        for level in self.levels:
+            if at < min(level.begin, self.end):
+                spans.append((at, min(level.begin, self.end)))
+            at = max(at, level.end)
+        return spans + ([(at, self.end)] if at < self.end else [])
+
+    def over(self, begin: int, end: int) -> SynopsisWork:
+        """The work on the fragments in [begin, end) alone, without levels."""
+        return replace(self, begin=begin, end=end, levels=())
 
     @property
     def last_instant(self) -> int:

@@ -61,7 +61,7 @@ def test_without_trust_all_of_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
 def missing(
     monkeypatch: pytest.MonkeyPatch, begin: int, end: int, pieces: Pieces, trust: bool = True
 ) -> list[tuple[int, int]]:
-    monkeypatch.setattr(stored_coverage, "_stored_for", lambda *_: lambda name, first, last: name == "now")
+    monkeypatch.setattr(stored_coverage, "stored_for", lambda *_: lambda name, first, last: name == "now")
     part: Any = SimpleNamespace(synopsis=None, begin=begin, end=end)
     return [(request.begin, request.end) for request in missing_spans(part, pieces, [], trust)]
 
