@@ -664,10 +664,13 @@ def leveled_cases(draw: st.DrawFn, most_queries: int = 3, most_events: int = 40)
     hour, day = 3600 * SECOND, 24 * 3600 * SECOND
     slide = draw(st.sampled_from((hour, 6 * hour, day, day, 7 * day)))
     begin = draw(st.sampled_from(CHANGES)) // hour * hour + draw(st.integers(-5, 40)) * day
-    end = begin + draw(st.integers(1, 4)) * max(slide, day) + draw(st.sampled_from((0, 0, 1)))
+    end = begin + draw(st.integers(1, 4 if slide < day else 40)) * day + draw(st.sampled_from((0, 0, 1)))
     drawn_queries = []
     for number in range(draw(st.integers(1, most_queries))):
         query = draw(queries(f"q{number}", slide))
+        if drawn_queries and draw(st.integers(0, 2)):
+            # of one family, so that windows of one query begin inside periods that another one covers
+            query = replace(drawn_queries[0], name=query.name)
         size = draw(st.sampled_from((30, 62, 100, 366, 730, 800))) * day - draw(st.sampled_from((0, 0, slide, 1)))
         kind = draw(st.sampled_from(("fixed", "fixed", "fixed", "calendar", "cumulative", "short")))
         if kind == "fixed":
@@ -677,7 +680,8 @@ def leveled_cases(draw: st.DrawFn, most_queries: int = 3, most_events: int = 40)
             calendar = Calendar(draw(st.sampled_from(ZONES)), (length, "month"), (1, "month"), offset)
             query = replace(query, window=Window.of_calendar(calendar))
         elif kind == "cumulative":
-            query = replace(query, window=Window(400 * day, slide * draw(st.sampled_from((1, 4))), cumulative=True))
+            step = slide * draw(st.sampled_from((1, 4)))
+            query = replace(query, window=Window(400 * day // step * step, step, cumulative=True))
         drawn_queries.append(query)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     first = begin - max(query.window.reach for query in drawn_queries)

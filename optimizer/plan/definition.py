@@ -21,7 +21,7 @@ from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
 from optimizer.synopses.joining import JoinPrice
 from optimizer.synopses.late import as_stored
-from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, levels_of, synopses_of
+from optimizer.synopses.synopsis import Synopsis, counts_of, former_of, period_levels, synopses_of
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload import values
@@ -137,7 +137,7 @@ class ExecutionTree:
         it, and what numbers the rows of windows of rows."""
         synopses = synopses_of(stream, self.queries, self.together, self.late)
         counts = [counts_of(stream, self.per or ())] if self.kind.counts_rows else []
-        levels = [level for synopsis in synopses for level in levels_of(synopsis)]
+        levels = [level for synopsis in synopses for level in period_levels(synopsis)]
         return [*synopses, *levels, *(former_of(synopsis, queries) for synopsis, queries in synopses.items()), *counts]
 
     @property

@@ -123,7 +123,7 @@ class Synopsis:
     some of its events each. Whatever runs of at most this gap are joined, their sessions are the same.
 
     ``period``: None, or of a *level* the period of :data:`optimizer.windows.periods.PERIODS` that takes the place of
-    the fragments. The rows of a level are combined from those of the synopsis (:func:`levels_of`).
+    the fragments. The rows of a level are combined from those of the synopsis (:func:`period_levels`).
     """
 
     stream: str
@@ -202,7 +202,7 @@ class Synopsis:
         return sum(state.widths.get(carrier, 0) for state in self.states)
 
 
-def levels_of(synopsis: Synopsis) -> tuple[Synopsis, ...]:
+def period_levels(synopsis: Synopsis) -> tuple[Synopsis, ...]:
     """The levels of a synopsis, the shortest periods first; none where a row is not of a fragment."""
     return tuple(replace(synopsis, period=period) for period in PERIODS) if synopsis.kind.has_fragments else ()
 

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.synopses.synopsis import families_of
-from optimizer.windows.alignment import day_label, instants_between
+from optimizer.windows.alignment import instants_between
 from optimizer.workload.instants import DAY
 from spark_jobs.audit.checks.inspection import Findings, inspection_of
 from spark_jobs.engine.workers import Count, Task, tasks_for
@@ -317,9 +317,7 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
         for part in work
         for begin, end in part.fine
     ]
-    of_levels = [level for part in work for level in part.levels]
-    bounds = [*spans, *((level.begin, level.end) for level in of_levels)]
-    labels = day_label(min(begin for begin, _ in bounds))[: len("2020")], day_label(max(end for _, end in bounds) - 1)
+    partitions, chosen = levels.needed_files(spans, [level for part in work for level in part.levels])
     return [
         _Partials(
             str(warehouse.place / "partials" / file["path"]),
@@ -328,5 +326,5 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
             file["min.fragment_start"],
             file["max.fragment_start"],
         )
-        for file in levels.needed_files(warehouse.files("partials", *labels, current), spans, of_levels)
+        for file in warehouse.files("partials", *partitions, current, chosen)
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from optimizer.windows.alignment import day_label
 from optimizer.windows.periods import PERIODS
 from optimizer.workload.values import Stream
 from spark_jobs.pipeline.run import stage_tasks
@@ -49,13 +48,12 @@ def close_periods(run: Run, stream: Stream, parts: Sequence[SynopsisWork], split
                 spans.append((request.begin, request.end))
             else:
                 of_levels.append(LevelSpan(finer.fingerprint, request.begin, request.end))
-        first, last = min(request.begin for request in requests), max(request.end for request in requests)
-        labels = day_label(first)[: len("2020")], day_label(last - 1)
-        needed = levels.needed_files(run.warehouse.files("partials", *labels, current), spans, of_levels)
+        partitions, chosen = levels.needed_files(spans, of_levels)
+        needed = run.warehouse.files("partials", *partitions, current, chosen)
         paths = {file["path"] for file in needed}
 
-        def still(labels: tuple[str, str] = labels, paths: set[str] = paths) -> None:
-            if paths - {file["path"] for file in run.warehouse.files("partials", *labels)}:
+        def still(partitions: tuple[str, str] = partitions, paths: set[str] = paths) -> None:
+            if paths - {file["path"] for file in run.warehouse.files("partials", *partitions)}:
                 raise _Replaced
 
         files = stage_tasks.derived_from(run, needed, requests)

@@ -583,17 +583,23 @@ class Warehouse:
 
     # --------------------------------------------------------------------- partials and results
     def files(
-        self, table: str, first_day: str, last_day: str, current: DeltaTable | None = None
+        self,
+        table: str,
+        first_day: str,
+        last_day: str,
+        current: DeltaTable | None = None,
+        chosen: Files | None = None,
     ) -> list[dict[str, Any]]:
         """The committed data files of some days, by path: ``path``, ``day``, ``size`` and Delta's statistics
-        (``min.<column>``, ``max.<column>``); as of ``current``, else of now."""
+        (``min.<column>``, ``max.<column>``); as of ``current``, else of now. ``chosen``: a choice of them."""
         current = self.table(table) if current is None else current
-        actions = pa.table(current.get_add_actions(flatten=True)).to_pylist()
-        data_files = [
-            row | {"day": row["partition.day"], "size": row["size_bytes"]}
-            for row in actions
-            if first_day <= row["partition.day"] <= last_day
-        ]
+        actions = pa.table(current.get_add_actions(flatten=True))
+        if len(actions):
+            days = actions["partition.day"]
+            actions = actions.filter(pc.and_(pc.greater_equal(days, first_day), pc.less_equal(days, last_day)))
+        if len(actions) and chosen is not None:
+            actions = actions.filter(chosen(actions))
+        data_files = [row | {"day": row["partition.day"], "size": row["size_bytes"]} for row in actions.to_pylist()]
         return sorted(data_files, key=lambda row: str(row["path"]))
 
     def replace(

@@ -1,9 +1,9 @@
 """Levels of partial aggregates: rows of days, months and years, combined from the fragments inside.
 
 The cells of a window of years are those of its years, of the months before and after these, of the days before and
-after those, and of the fragments at its two ends: some 230 in place of 105,120. A level is a synopsis of its own, with
-its own rows and marks (:func:`optimizer.synopses.synopsis.levels_of`), derived from the next finer one. It decides no
-answer: where it is missing, or of another state of the source, a run reads the rows below it.
+after those, and of the fragments at its two ends: some 230 in place of 105,120. A level is a synopsis of its own
+(:func:`optimizer.synopses.synopsis.period_levels`), with its own rows and marks, derived from the next finer one. It
+decides no answer: where it is missing, or of another state of the source, a run reads the rows below it.
 
 - A run reads a period from its level if no window of the run begins or ends inside the period
   (:meth:`StoredLevels.of`). So the same cells serve all windows of the run, and no two of them overlap.
@@ -19,25 +19,24 @@ windows from intervals of several lengths.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
-from optimizer.synopses.synopsis import Synopsis, levels_of
-from optimizer.windows.alignment import instants, instants_between, longest_pause, newest_instant, starts_of
+from optimizer.synopses.synopsis import Synopsis, period_levels
+from optimizer.windows.alignment import day_label, instants, instants_between, longest_pause, newest_instant, starts_of
 from optimizer.windows.periods import PERIODS
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Window
-from spark_jobs.store.warehouse.data_files import is_of_levels
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.splits import Split, Tokens
 from spark_jobs.windows.partials.fill_request import FillRequest
-from spark_jobs.windows.partials.stored_coverage import coverage_under, missing_spans, stored_for
+from spark_jobs.windows.partials.stored_coverage import coverage_under, missing_spans, overlap_of, stored_for
 from spark_jobs.windows.partials.synopsis_work import LevelSpan, SynopsisWork
 
 LONG = 62 * DAY
@@ -64,11 +63,12 @@ NO_CUTS: Cuts = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 def _cuts(part: SynopsisWork, begin: int) -> Cuts:
     """The spans in which windows with an instant after ``begin`` begin or end."""
     lows, highs = [NO_CUTS[0]], [NO_CUTS[1]]
-    for whole in dict.fromkeys(query.window for query in part.queries):
-        many = instants_between(whole, begin, part.last_instant) > MANY_INSTANTS
-        moments = _outermost(whole, begin, part.last_instant) if many else instants(whole, begin, part.last_instant)
-        for window in whole.each:
-            for ends in (starts_of(window, moments), moments - window.ago) if len(moments) else ():
+    until = part.last_instant
+    for window in dict.fromkeys(query.window for query in part.queries):
+        many = instants_between(window, begin, until) > MANY_INSTANTS
+        moments = _outermost(window, begin, until) if many else instants(window, begin, until)
+        for each in window.each if len(moments) else ():
+            for ends in (starts_of(each, moments), moments - each.ago):
                 lows.append(ends.min(keepdims=True) if many else ends)
                 highs.append(ends.max(keepdims=True) if many else ends)
     return np.concatenate(lows), np.concatenate(highs)
@@ -135,7 +135,7 @@ class StoredLevels:
         requests: list[FillRequest] = []
         for covered in long:
             part = covered.part
-            days, *longer = levels_of(part.synopsis)
+            days, *longer = period_levels(part.synopsis)
             lacking = [day for span in covered.rest for day in days.fragments.inside(*span)]
             if len(lacking) >= BATCH:
                 runs = [run for run in _runs(lacking) if not is_filled or self._has_fragments(part.over(*run))]
@@ -161,7 +161,7 @@ class StoredLevels:
             levels = [
                 (covered, level)
                 for covered in parts
-                for level in reversed(levels_of(covered.part.synopsis))
+                for level in reversed(period_levels(covered.part.synopsis))
                 if level.period in periods
             ]
             spans = [span for covered in parts for span in covered.rest]
@@ -252,21 +252,21 @@ class LevelRows:
 
 
 def needed_files(
-    files: Sequence[Mapping[str, Any]], spans: Sequence[tuple[int, int]], levels: Sequence[LevelSpan]
-) -> list[Mapping[str, Any]]:
-    """The files, of those of partials with Delta's statistics, that may have rows of fragments in some spans, or of
-    levels; those that have nothing but marks are not among them."""
+    spans: Sequence[tuple[int, int]], levels: Sequence[LevelSpan]
+) -> tuple[tuple[str, str], Callable[[pa.Table], pa.Array]]:
+    """The first and the last partition of partials, and the choice of their files by Delta's statistics, that may have
+    rows of fragments in some spans, or of levels. Files that have nothing but marks are not chosen."""
+    bounds = [*spans, *((level.begin, level.end) for level in levels)]
+    first, last = day_label(min(begin for begin, _ in bounds)), day_label(max(end for _, end in bounds) - 1)
 
-    def is_needed(file: Mapping[str, Any]) -> bool:
-        if file["max.bucket"] < 0:
-            return False
-        if is_of_levels(file["day"]):
-            return any(
-                file["min.fingerprint"] <= level.fingerprint <= file["max.fingerprint"]
-                and file["min.fragment_start"] < level.end
-                and file["max.fragment_end"] > level.begin
-                for level in levels
-            )
-        return any(file["max.fragment_start"] >= begin and file["min.fragment_start"] < end for begin, end in spans)
+    def chosen(files: pa.Table) -> pa.Array:
+        is_of_level = pc.less(pc.utf8_length(files["partition.day"]), len(first)).to_numpy()
+        of_levels = np.zeros(len(files), dtype=bool)
+        for level in levels:
+            least, most = files["min.fingerprint"], files["max.fingerprint"]
+            has_name = pc.and_(pc.less_equal(least, level.fingerprint), pc.greater_equal(most, level.fingerprint))
+            of_levels |= has_name.to_numpy() & overlap_of(files, [level[1:]]).to_numpy(zero_copy_only=False)
+        is_needed = np.where(is_of_level, of_levels, overlap_of(files, spans).to_numpy(zero_copy_only=False))
+        return pa.array(is_needed & (files["max.bucket"].to_numpy() >= 0))
 
-    return [file for file in files if is_needed(file)]
+    return (first[: len("2020")] if levels else first, last), chosen

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.synopses.derivation import amount_of, best_of, given_by
-from optimizer.synopses.synopsis import Synopsis, former_of, levels_of
+from optimizer.synopses.synopsis import Synopsis, former_of, period_levels
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.instants import DAY, FAR_APART
 from optimizer.workload.values import Stream
@@ -218,7 +218,7 @@ def _replaced_by(spans: Sequence[FillRequest]) -> Callable[[pa.Table], pa.Array]
     above: dict[str, list[tuple[int, int]]] = {}
     for span in spans:
         inside.setdefault(span.synopsis.fingerprint, []).append((span.begin, span.end))
-        for level in levels_of(span.synopsis) if span.synopsis.period is None else ():
+        for level in period_levels(span.synopsis) if span.synopsis.period is None else ():
             above.setdefault(level.fingerprint, []).append((span.begin, span.end))
 
     def replaced(stored: pa.Table) -> pa.Array:
@@ -349,12 +349,28 @@ def coverage(
     """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``), each with the name
     of the content that it was computed from (:class:`spark_jobs.streams.sources.splits.ContentName`); those that
     overlap a span, if one is given."""
-    if fingerprints is not None and not fingerprints:
+    return coverage_under(warehouse, fingerprints, None if within is None else [within], current, stream)
+
+
+def coverage_under(
+    warehouse: Warehouse,
+    fingerprints: list[str] | None,
+    spans: Sequence[tuple[int, int]] | None,
+    current: DeltaTable | None = None,
+    stream: str | None = None,
+) -> dict[str, list[tuple[int, int, str]]]:
+    """Complete pieces, as :func:`coverage` returns them, that overlap some spans [begin, end); None: all."""
+    if (fingerprints is not None and not fingerprints) or (spans is not None and not spans):
         return {}
     condition = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
     chosen = ds.field("key").is_null() & condition
-    if within is not None:
-        begin, end = within
+    near: list[tuple[int, int]] = []
+    for begin, end in sorted(spans or ()):
+        if near and begin - near[-1][1] <= NEAR:
+            begin, end = near[-1][0], max(near.pop()[1], end)
+        near.append((begin, end))
+    if near:
+        begin, end = near[0][0], near[-1][1]
         # a piece of several days may begin long before
         chosen &= ds.field("day") <= day_label(end)
         # files of other runs of these days are passed over, and of other days
@@ -363,10 +379,7 @@ def coverage(
     def with_marks(files: pa.Table) -> pa.Array:
         # quicker than the conditions above where there are thousands of files; only marks have no bucket
         is_chosen = pc.less(files["min.bucket"], 0)
-        if within is not None:
-            is_chosen = pc.and_(is_chosen, pc.less(files["min.fragment_start"], within[1]))
-            is_chosen = pc.and_(is_chosen, pc.greater(files["max.fragment_end"], within[0]))
-        return pc.fill_null(is_chosen, True)
+        return pc.and_(is_chosen, overlap_of(files, near)) if near else is_chosen
 
     with reading(warehouse.path("partials")):
         piece_rows = warehouse.dataset("partials", current, chosen, with_marks).to_table(
@@ -375,28 +388,19 @@ def coverage(
         )
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for row in piece_rows.to_pylist():
-        piece = (row["fragment_start"], row["fragment_end"], row["texts"][0])
-        pieces.setdefault(row["fingerprint"], []).append(piece)
+        first, last = row["fragment_start"], row["fragment_end"]
+        if not near or any(first < end and last > begin for begin, end in near):
+            pieces.setdefault(row["fingerprint"], []).append((first, last, row["texts"][0]))
     return {fingerprint: sorted(synopsis_pieces) for fingerprint, synopsis_pieces in pieces.items()}
 
 
-def coverage_under(
-    warehouse: Warehouse,
-    fingerprints: list[str],
-    spans: Sequence[tuple[int, int]],
-    current: DeltaTable | None = None,
-) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces, as :func:`coverage` returns them, that overlap some spans [begin, end)."""
-    near: list[tuple[int, int]] = []
-    for begin, end in sorted(spans):
-        if near and begin - near[-1][1] <= NEAR:
-            begin, end = near[-1][0], max(near.pop()[1], end)
-        near.append((begin, end))
-    pieces: dict[str, set[tuple[int, int, str]]] = {}
-    for span in near:
-        for fingerprint, of_synopsis in coverage(warehouse, fingerprints, current, span).items():
-            pieces.setdefault(fingerprint, set()).update(of_synopsis)
-    return {fingerprint: sorted(of_synopsis) for fingerprint, of_synopsis in pieces.items()}
+def overlap_of(files: pa.Table, spans: Sequence[tuple[int, int]]) -> pa.Array:
+    """The mask (n,) of the files of partials (n,), with Delta's statistics, that may have fragments in some spans."""
+    starts, ends = (files[name].to_numpy() for name in ("min.fragment_start", "max.fragment_end"))
+    mask = np.zeros(len(files), dtype=bool)
+    for begin, end in spans:
+        mask |= (starts < end) & (ends > begin)
+    return pa.array(mask)
 
 
 def pieces_under(
