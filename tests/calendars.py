@@ -77,6 +77,10 @@ def _steps(calendar: Calendar, step: int, first: date, last: date) -> Iterator[i
 
 def _begin(day: date, zone: ZoneInfo, offset: int) -> int:
     shown = datetime(day.year, day.month, day.day) + timedelta(microseconds=offset)
+    if day <= EPOCH.date():
+        # before 1970 a clock goes on with the offset that it has then
+        first = EPOCH.astimezone(zone)
+        return micros((shown - (first.replace(tzinfo=None) - EPOCH.replace(tzinfo=None))).replace(tzinfo=UTC))
     return micros(shown.replace(tzinfo=zone))
 
 
