@@ -19,6 +19,8 @@ As JSON there are also wall seconds, the peak memory (the sum of the peaks of th
 in: its worker, or this process with the JVM and its Python workers, whose heap keeps what an earlier step made it
 take), and bytes: those of the warehouse after a run, and those of a peer's answers as one Parquet file a query, which
 it is spared. ``--charts`` draws all of them (:mod:`tests.benchmarks.charts`).
+
+``--workloads features`` measures something else, with options of its own: :mod:`tests.benchmarks.features`.
 """
 
 from __future__ import annotations
@@ -81,6 +83,9 @@ Answers = dict[str, dict[str, pa.Table]]
 """Peer, query: answers."""
 
 WORKLOADS: dict[str, Kind | Patterns] = {**KINDS, **PATTERNS}
+
+FEATURES = "features"
+"""What is measured by :mod:`tests.benchmarks.features`."""
 
 
 # ------------------------------------------------------------------------------------------- measuring
@@ -333,7 +338,19 @@ def _portion(one: Shared, stage: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="sharing", description="The shared pipeline beside its peers")
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--workloads", nargs="+")
+    chosen, remaining = first.parse_known_args(arguments)
+    if chosen.workloads == [FEATURES]:
+        from tests.benchmarks import features
+
+        return features.main(remaining)
+    parser = argparse.ArgumentParser(
+        prog="sharing",
+        description="The shared pipeline beside its peers",
+        epilog=f"--workloads {FEATURES}: instead, features of customers over long windows, with options of its own "
+        f"(--workloads {FEATURES} --help)",
+    )
     add = parser.add_argument
     add(
         "--workloads",
