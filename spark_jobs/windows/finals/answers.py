@@ -48,6 +48,17 @@ class AnswerBatch:
     errors: dict[int, list[str]] = field(default_factory=dict)
     _lowered: dict[int, Lowered] = field(default_factory=dict)
     _found: dict[tuple[int, int], Any] = field(default_factory=dict)
+    _runs: dict[int, tuple[FragmentRuns, Longs | None]] = field(default_factory=dict)
+
+    def _runs_over(self, window: int) -> tuple[FragmentRuns, Longs | None]:
+        """The runs under a window that have cells, and which answers these are of; None: of all."""
+        if window not in self._runs:
+            runs, rows = self.runs.over(window), None
+            if self.windowed.query.window.parts and not (is_some := runs.is_some).all():
+                rows = np.flatnonzero(is_some)
+                runs = runs.where(rows)
+            self._runs[window] = runs, rows
+        return self._runs[window]
 
     def lowered(self, number: int) -> Lowered:
         """Return the lowered values of the computation with this number in ``windowed.computed``."""
@@ -56,11 +67,8 @@ class AnswerBatch:
             if parts:
                 self._lowered[number] = derived(output, [self.lowered(part) for part in parts])
                 return self._lowered[number]
-            aggregate, window, runs = AGGREGATES[output.function], output.window, self.runs.over(output.window)
-            rows = None
-            if self.windowed.query.window.parts and not (is_some := runs.is_some).all():
-                rows = np.flatnonzero(is_some)
-                runs = runs.where(rows)
+            aggregate, window = AGGREGATES[output.function], output.window
+            runs, rows = self._runs_over(window)
             for _, place in states:
                 if (place, window) not in self._found:
                     self._found[place, window] = self.chunk.state(place, runs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -195,13 +195,15 @@ class WindowedQuery:
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
         """The query at its instants in (begin, end], with the values to compute from the states of a synopsis."""
         most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
-        computed: dict[Output, _Computed] = {}
-        outputs = tuple(_numbered(output, synopsis, computed) for output in query.outputs)
-        compared = tuple(_numbered(output, synopsis, computed) for output in query.compared)
+        computed: dict[Output, tuple[int, _Computed]] = {}
+        places = {state: place for place, state in enumerate(synopsis.states)}
+        outputs = tuple(_numbered(output, places, computed) for output in query.outputs)
+        compared = tuple(_numbered(output, places, computed) for output in query.compared)
         conditions, orders = compared[: len(query.having)], compared[len(query.having) :]
         block = max(1, BLOCK // most)
         none = np.empty(0, dtype=np.int64)
-        return cls(query, none, block, tuple(computed.values()), outputs, conditions, orders, begin, end)
+        each = tuple(value for _, value in computed.values())
+        return cls(query, none, block, each, outputs, conditions, orders, begin, end)
 
     def over(self, grid: Longs) -> WindowedQuery:
         """The query at the instants whose windows may hold one of the fragments that start at ``grid`` (f,), ascending:
@@ -213,19 +215,19 @@ class WindowedQuery:
         return replace(self, instants=moments, days=tuple(labelled))
 
 
-def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Computed]) -> int:
-    """The number of what an output is, which is added to what is computed, behind its parts."""
+def _numbered(output: Output, places: Mapping[State, int], computed: dict[Output, tuple[int, _Computed]]) -> int:
+    """The number of what an output is, which is added to what is computed, behind its parts; ``places``: of the states
+    in the synopsis."""
     same = replace(output, name="")
     if same not in computed:
-        parts = tuple(_numbered(part, synopsis, computed) for part in output.parts)
-        states = () if parts else _states(output, synopsis)
-        places = tuple((state.kind, synopsis.states.index(state)) for state in states)
-        computed[same] = _Computed(same, places, parts)
-    return list(computed).index(same)
+        parts = tuple(_numbered(part, places, computed) for part in output.parts)
+        states = () if parts else _states(output, places)
+        computed[same] = len(computed), _Computed(same, tuple((state.kind, places[state]) for state in states), parts)
+    return computed[same][0]
 
 
-def _states(output: Output, synopsis: Synopsis) -> tuple[State, ...]:
+def _states(output: Output, stored: Collection[State]) -> tuple[State, ...]:
     """The states that an output is lowered from: those of today, or of a synopsis of an earlier version its own."""
     aggregate = AGGREGATES[output.function]
     former = aggregate.states(output, former=True)
-    return former if set(former) <= set(synopsis.states) else aggregate.states(output)
+    return former if all(state in stored for state in former) else aggregate.states(output)
