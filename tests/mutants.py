@@ -96,6 +96,10 @@ ALSO = {
         "tests/spark_jobs/windows/test_rows.py",
         "tests/spark_jobs/windows/test_row_derivation.py",
     ),
+    "spark_jobs/windows/sessions": (
+        "tests/spark_jobs/windows/test_sessions.py",
+        "tests/spark_jobs/test_differential.py",
+    ),
 }
 """Tests that reach a folder through the command line, Airflow or a run, and so import little of it."""
 
