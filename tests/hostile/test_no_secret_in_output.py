@@ -154,7 +154,7 @@ CASES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--diff", "plain.sql"),
         *(("--check", "--format", form, "plain.sql") for form in ("text", "json", "github")),
     ),
-    "import": (("job.sql",), ("job.sql", "--dialect", "flink")),
+    "import": (("job.sql",), *(("job.sql", "--dialect", dialect) for dialect in ("flink", "timescale"))),
     "land": (("trades", "--stream", "trades", "--servers", f"me:{mark('servers')}@127.0.0.1:1"),),
     "copy": ((),),
     "config": ((),),

@@ -193,7 +193,8 @@ class WindowedQuery:
 
     @classmethod
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
-        """The query at its instants in (begin, end], with the values to compute from the states of a synopsis."""
+        """The query at its instants in (begin, end], with the values to compute from the states of a synopsis. Raises
+        KeyError for an output whose states the synopsis does not have."""
         most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
         computed: dict[Output, tuple[int, _Computed]] = {}
         places = {state: place for place, state in enumerate(synopsis.states)}

@@ -171,7 +171,7 @@ class Lookups(StoredLookups):
         query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
         try:
             windowed = WindowedQuery.of(query, self.cells.synopsis, 0, 0)
-        except ValueError as error:
+        except KeyError as error:
             message = "the stored partials do not hold what HAVING compares"
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
         return self._answered(windowed, np.array([end]), group)
