@@ -60,8 +60,8 @@ class WindowWords:
 
 @dataclass(frozen=True)
 class PatternWords:
-    """The PATTERN clause: its words were checked, no value was read yet. ``seq``: where it begins; ``absent``: behind
-    which of the events (-1: none) stands the type of each NOT.
+    """The PATTERN clause: its words were checked, no value was read yet. ``seq``: where it begins; ``absent``: after
+    which of the events (-1: none) the type of each NOT comes.
     """
 
     seq: Token

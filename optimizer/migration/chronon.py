@@ -275,7 +275,7 @@ class _GroupBy:
         at = place(self.node)
         if self._is_temporal():
             every = duration_text(self._slide(self.parts))
-            message = f"Chronon answers whenever it is asked, the query every {every}"
+            message = f"Chronon answers at each request, the query every {every}"
             self.warn(DIFFERS, message, "change its SLIDE", at)
         if any(part.call.name == "last_k" for part in self.parts):
             self.warn(DIFFERS, "last_k lists the latest value last, Chronon first", "check that this is wanted", at)

@@ -399,7 +399,9 @@ def metric_queries(roots: Sequence[yaml.Node], report: Reporter) -> Iterator[Def
         first = min(place(node) for node in layer.metrics.values())
         hint = "add GROUP BY with the dimensions that people ask for"
         report.add(
-            Refused(DIFFERS, "metrics are grouped when they are asked, queries are not", hint, first), "", "warning"
+            Refused(DIFFERS, "metrics are grouped when they are read, queries when they are registered", hint, first),
+            "",
+            "warning",
         )
     for name, node in layer.metrics.items():
         if (definition := _definition(layer, name, node, [(name, node)], [], report)) is not None:

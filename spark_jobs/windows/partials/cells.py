@@ -247,18 +247,7 @@ class Cells:
         cells = len(row)
         if cells == len(self):
             return self if bool((row[1:] > row[:-1]).all()) else self.take(row)
-        return Cells(
-            self.synopsis,
-            self.starts[row],
-            self.ends[row],
-            self.shards[row],
-            self.group[row],
-            self.groups,
-            self.key_columns,
-            self._combined_longs(cell, cells),
-            self._combined_doubles(cell, cells),
-            {state: column.combined(state, cell, cells) for state, column in self.others.items()},
-        )
+        return self._combined(self.starts[row], self.ends[row], row, cell)
 
     def _joined(self, gap: int) -> Cells:
         order = np.lexsort((self.starts, self.shards, self.group))
@@ -268,18 +257,22 @@ class Cells:
         rank = np.lexsort((self.shards[row], starts, self.group[row]))
         place = np.empty(len(rank), dtype=np.int64)
         place[rank] = np.arange(len(rank))
-        cell, row, cells = place[number], row[rank], len(row)
+        return self._combined(starts[rank], ends[rank], row[rank], place[number])
+
+    def _combined(self, starts: Longs, ends: Longs, row: Longs, cell: Longs) -> Cells:
+        """Cells from ``starts`` (c,) to ``ends``, of the shard and group of any one ``row`` of each; ``cell`` (n,): the
+        number of each row's cell."""
         return Cells(
             self.synopsis,
-            starts[rank],
-            ends[rank],
+            starts,
+            ends,
             self.shards[row],
             self.group[row],
             self.groups,
             self.key_columns,
-            self._combined_longs(cell, cells),
-            self._combined_doubles(cell, cells),
-            {state: column.combined(state, cell, cells) for state, column in self.others.items()},
+            self._combined_longs(cell, len(row)),
+            self._combined_doubles(cell, len(row)),
+            {state: column.combined(state, cell, len(row)) for state, column in self.others.items()},
         )
 
     def _numbered(self, by_time: bool = False) -> tuple[Longs, Longs]:
