@@ -52,7 +52,7 @@ def read(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The published answers of a query, under its own column names. Needs no JVM."""
+    """Print the published answers of a query. Columns have the query's own names. Needs no JVM."""
     from spark_jobs.streams.sources.decoding import parse_instant
 
     format = chosen_format(format, output, as_json)
@@ -230,7 +230,7 @@ def lookup(
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
+    """Answer a query at any instant, from stored partial aggregates. It can use another window, too. Needs no JVM."""
     from spark_jobs.streams.sources.decoding import parse_instant
     from spark_jobs.windows.loading import Reader, parse_group
 
