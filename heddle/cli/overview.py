@@ -13,7 +13,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from spark_jobs.operations.status import WarehouseStatus
 
-START: tuple[str, ...] = ("heddle init   (creates a project from the files in this folder; or heddle init FILE, FOLDER or DATABASE)",)
+START: tuple[str, ...] = ("heddle init   (creates a project from the files here; or name a file, folder or database)",)
 FIRST_RUN = (
     "heddle validate   (checks streams and queries)",
     "heddle preview    (shows answers; publishes nothing)",
