@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heddle.cli import changes, terminal
-from heddle.cli.answers import plain_value, show_answers
+from heddle.cli.answers import show_answers
 from heddle.cli.databases import database_project
 from heddle.cli.inputs import opened_warehouse
 from heddle.cli.options import AsJson, DryRun, Files, Streams
@@ -22,6 +22,7 @@ from heddle.cli.reports import Case, JUnit, ReportFormat, ReportOption, json_ask
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.errors.diagnostics import count as number_of
+from spark_jobs.results.encoding import plain_value
 
 if TYPE_CHECKING:
     from spark_jobs.operations.dimension_profiles import DimensionProfile

@@ -59,6 +59,8 @@ class QueryPage:
     history: Table[Happened]
     cost: CostText | None
     snippets: Sequence[Snippet]
+    data: Sequence[tuple[str, str]]
+    """The answers of the span as files: the name of the form, and the address."""
 
 
 def page(view: QueryView) -> str:
@@ -85,6 +87,7 @@ def query_page(view: QueryView) -> QueryPage:
         history=_history(view.history),
         cost=_cost(view.cost) if view.cost is not None else None,
         snippets=snippets(view),
+        data=[(form.upper(), _data_address(view, form)) for form in ("csv", "json")],
     )
 
 
@@ -153,6 +156,13 @@ def _shown(view: QueryView) -> str:
     if view.earlier:
         when += f"; {count(view.earlier, 'answer')} of earlier definitions are not drawn"
     return when
+
+
+def _data_address(view: QueryView, form: str) -> str:
+    """The address of the answers in the span as a file."""
+    bounds = {"from": field_of(view.span.begin), "to": field_of(view.span.end)}
+    chosen = {"name": view.query.name} | {name: text for name, text in bounds.items() if text} | {"format": form}
+    return "query-data?" + urlencode(chosen, quote_via=quote)
 
 
 # -------------------------------------------------------------------------------------------- tables
