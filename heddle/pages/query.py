@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from heddle.pages.folding import Table, fold
@@ -111,10 +112,15 @@ def _facts(view: QueryView) -> list[tuple[str, str]]:
         ("window", ", ".join(window_text(window))),
         ("joins", "; ".join(join.removeprefix("joins ") for join in described_joins(query.columns()))),
         ("registered", format_instant(view.since // SECOND * SECOND)),
-        ("file", view.file),
+        ("file", _below(view.file)),
         ("fingerprint", query.definition),
     ]
     return [(name, text) for name, text in facts if text]
+
+
+def _below(file: str) -> str:
+    """A file's path, relative to the working directory if it is inside."""
+    return str(Path(file).relative_to(Path.cwd())) if Path(file).is_relative_to(Path.cwd()) else file
 
 
 # ------------------------------------------------------------------------------------------- what is chosen
