@@ -23,6 +23,7 @@ from spark_jobs.pipeline.run import finals_stage
 from spark_jobs.pipeline.run.interval import run
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
+from tests.historical import historical_cases
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS, FAST, differences, kernel_answers
@@ -99,6 +100,16 @@ def test_long_windows_answer_as_the_oracle(case: Case, algorithm: str, pieces: i
 @given(several_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4), st.lists(st.integers(0, 2), max_size=4))
 def test_several_windows_answer_as_the_oracle(case: Case, algorithm: str, pieces: int, homes: list[int]) -> None:
     """Several windows in one answer, whatever the plan, the synopses, and however the span is cut."""
+    parts = [kernel_answers(case, algorithm, [], *span, homes) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
+
+
+@settings(FAST, max_examples=examples(60))
+@given(historical_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4), st.lists(st.integers(0, 2), max_size=4))
+def test_historical_windows_of_calendars_answer_as_the_oracle(
+    case: Case, algorithm: str, pieces: int, homes: list[int]
+) -> None:
+    """Windows that are moved back by days, months or years, however the span is cut."""
     parts = [kernel_answers(case, algorithm, [], *span, homes) for span in spans_of(case, pieces)]
     assert differences(case, pa.concat_tables(parts)) == []
 
