@@ -159,6 +159,7 @@ def _warned(window: Window, words: WindowWords, findings: Findings, slide: int =
 
 def _cumulative(words: WindowWords, size: int, step: int, ago: int) -> Window:
     """A window from each multiple of its size to every multiple of its step in it."""
+    _check_unbounded(words, "cumulative windows")
     if size % step:
         message = f"CUMULATE ({duration_text(size)}) is no multiple of STEP ({duration_text(step)})"
         raise Refused("HDL-241", message, "a step that divides the size ends where the size does", words.slide.start)
@@ -227,6 +228,12 @@ def _calendar_offset(words: WindowWords, unit: tuple[int, str], step: int) -> in
     return (weekday or 0) * DAY + time
 
 
+def _check_unbounded(words: WindowWords, what: str) -> None:
+    if words.at_most:
+        message = f"{what} have no refresh bound: their instants are those of the calendar"
+        raise Refused("HDL-241", message, "leave AT MOST out", words.slide.start)
+
+
 def _has_months(words: WindowWords) -> bool:
     """Return whether a length is in months, quarters or years."""
     if words.rows or words.kind.ends_with_pauses:
@@ -252,9 +259,7 @@ def _calendar_span(token: Token) -> tuple[int, str] | None:
 
 def _of_calendar(words: WindowWords, scope: Scope, findings: Findings) -> Window:
     """A window of days, weeks, months, quarters or years of a time zone."""
-    if words.at_most:
-        message = "windows of a calendar have no refresh bound: their instants are those of the calendar"
-        raise Refused("HDL-241", message, "leave AT MOST out", words.slide.start)
+    _check_unbounded(words, "windows of a calendar")
     zone = _zone(words.zone)
     range, slide = _calendar_span(words.range), _calendar_span(words.slide)
     if range is None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+EVERY = (cases, sequence_cases, calendar_cases, several_cases, historical_cases, session_cases)
+
+
 @FAST
 @given(
     cases(),
@@ -164,6 +167,7 @@ def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, a
         ("parquet", sequence_cases),
         ("csv", calendar_cases),
         ("parquet", several_cases),
+        ("parquet", historical_cases),
         ("parquet", session_cases),
     ],
 )
@@ -226,7 +230,7 @@ def processes() -> Iterator[Engine]:
 
 @pytest.mark.longer
 @pytest.mark.spark
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases, session_cases])
+@pytest.mark.parametrize("generated_cases", EVERY)
 def test_every_engine_gives_the_same_bytes(
     spark: SparkSession,
     processes: Engine,
@@ -254,7 +258,7 @@ def test_every_engine_gives_the_same_bytes(
     check()
 
 
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases, session_cases])
+@pytest.mark.parametrize("generated_cases", EVERY)
 def test_rerun_splitting_and_order_change_no_byte(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
@@ -301,7 +305,7 @@ def test_rerun_splitting_and_order_change_no_byte(
 
 @settings(DEAR, max_examples=examples(3, 40, slow=6))
 @given(
-    generated=st.one_of(calendar_cases(), several_cases(), session_cases(), sequence_cases()),
+    generated=st.one_of(calendar_cases(), several_cases(), historical_cases(), session_cases(), sequence_cases()),
     algorithm=st.sampled_from(ALGORITHMS),
     data=st.data(),
 )

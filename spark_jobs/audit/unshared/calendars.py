@@ -5,6 +5,8 @@ A zone reaches Spark as a literal. Spark's knowledge of zones is the tz database
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
@@ -32,6 +34,90 @@ def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
             F.timestamp_micros(span["start"]).alias("start"), F.timestamp_micros(span["end"]).alias("end")
         ),
     )
+
+
+def instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
+    """The instants (microseconds) whose windows hold an event, historical ones too: an array."""
+    micros, plain = F.unix_micros(time), _not_historical(window)
+    calendar = window.calendar
+    if calendar is None or calendar.ago is None:
+        spans = windows_holding(plain, F.timestamp_micros(micros + window.ago))
+        return F.transform(spans, lambda span: F.unix_micros(span["end"]))
+    # the same dates are so many days later; each window that is about them holds one of these days' begins
+    count, unit = calendar.ago
+    least, most = (count * days for days in ((28, 31) if unit == "month" else (1, 1)))
+    near = _day(time, calendar.zone)
+    begins = F.transform(
+        F.sequence(near + least - 4, near + most + 4),
+        lambda day: _begins(day, "day", calendar.zone, calendar.offset % DAY),
+    )
+    spans = F.flatten(F.transform(begins, lambda begin: windows_holding(plain, F.timestamp_micros(begin))))
+    holding = F.filter(
+        F.array_distinct(spans),
+        lambda span: (
+            (_moved_back(window, F.unix_micros(span["start"]), False) <= micros)
+            & (micros < _moved_back(window, F.unix_micros(span["end"]), True))
+        ),
+    )
+    return F.transform(holding, lambda span: F.unix_micros(span["end"]))
+
+
+def start_at(window: Window, instant: SparkColumn) -> SparkColumn:
+    """The start (microseconds) of a window at an instant that it has."""
+    spans = windows_holding(_not_historical(window), F.timestamp_micros(instant - 1))
+    at_instant = F.filter(spans, lambda span: F.unix_micros(span["end"]) == instant)
+    return _moved_back(window, F.unix_micros(F.element_at(at_instant, 1)["start"]), False)
+
+
+def _not_historical(window: Window) -> Window:
+    calendar = window.calendar
+    return replace(window, ago=0, calendar=None if calendar is None else replace(calendar, ago=None))
+
+
+def _moved_back(window: Window, bound: SparkColumn, is_end: bool) -> SparkColumn:
+    """Where a historical window begins or ends (microseconds), from where it would if it were not historical."""
+    calendar = window.calendar
+    if calendar is None or calendar.ago is None:
+        return bound - window.ago
+    zone, offset, (count, unit) = calendar.zone, calendar.offset % DAY, calendar.ago
+    step = window.slide if calendar.slide is None else DAY
+    near = _day(F.timestamp_micros(bound - offset), zone)
+    begun = F.filter(F.sequence(near - 2, near + 2), lambda day: _begins(day, "day", zone, offset) <= bound)
+    day = F.array_max(begun)
+    # the latest step that the clock has shown by then: of an hour that it shows twice, one of the first time
+    shown = _local(bound, zone)
+    later = F.sequence(shown, shown + bound - _utc(shown, zone), F.lit(step).cast("bigint"))
+    passed = F.array_max(F.filter(later, lambda local: _utc(local, zone) <= bound))
+    since = F.least(F.greatest(passed - offset - day * DAY, F.lit(0)), F.lit(DAY - 1))
+    time = F.when(_begins(day, "day", zone, offset) == bound, F.lit(0)).otherwise(since - F.pmod(since, F.lit(step)))
+    if unit == "month":
+        date = F.date_add(F.make_date(F.lit(1970), F.lit(1), F.lit(1)), day.cast("int"))
+        earlier = F.add_months(date, -count)
+        is_lacking = F.dayofmonth(earlier) < F.dayofmonth(date)
+        day = F.unix_date(earlier).cast("bigint") + F.when(is_lacking, int(is_end)).otherwise(0)
+        time = F.when(is_lacking, F.lit(0)).otherwise(time)
+    else:
+        day = day - count
+    begin, local = _begins(day, "day", zone, offset), day * DAY + offset + time
+    left_out = _local(_utc(local, zone), zone) - local
+    first = local - (left_out - F.pmod(left_out, F.lit(step))) - step
+    ends = F.transform(F.sequence(first, local, F.lit(step).cast("bigint")), lambda at: _reached(at, zone))
+    return F.when(time > 0, F.greatest(begin, F.array_max(ends))).otherwise(begin)
+
+
+def _local(instant: SparkColumn, zone: str) -> SparkColumn:
+    return F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(instant), zone))
+
+
+def _utc(local: SparkColumn, zone: str) -> SparkColumn:
+    return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(local), zone))
+
+
+def _reached(local: SparkColumn, zone: str) -> SparkColumn:
+    """When a clock shows a time, or would if it were not put forward just then; null if it never gets there."""
+    instant, before = _utc(local, zone), _utc(local - 1, zone)
+    is_before = _local(before, zone) == local - 1
+    return F.when(_local(instant, zone) == local, instant).when(is_before, before + 1)
 
 
 def _span(start: SparkColumn, end: SparkColumn) -> SparkColumn:
