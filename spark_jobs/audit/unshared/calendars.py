@@ -5,6 +5,7 @@ A zone reaches Spark as a literal. Spark's knowledge of zones is the tz database
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql import Column as SparkColumn
@@ -79,30 +80,74 @@ def _moved_back(window: Window, bound: SparkColumn, is_end: bool) -> SparkColumn
     calendar = window.calendar
     if calendar is None or calendar.ago is None:
         return bound - window.ago
-    zone, offset, (count, unit) = calendar.zone, calendar.offset % DAY, calendar.ago
+    ago, zone, offset = calendar.ago, calendar.zone, calendar.offset % DAY
     step = window.slide if calendar.slide is None else DAY
+
+    def moved(date: SparkColumn) -> SparkColumn:
+        return _at_time(zone, offset, step, *_earlier(date["day"], date["time"], ago, is_end))
+
+    return _let(bound, lambda known: _let(_date_of(zone, offset, step, known), moved))
+
+
+def _let(value: SparkColumn, body: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
+    """The body of a value, which is evaluated once: a column is written out wherever it is used."""
+    return F.element_at(F.transform(F.array(value), body), 1)
+
+
+def _date_of(zone: str, offset: int, step: int, bound: SparkColumn) -> SparkColumn:
+    """The number of the day of a bound, and the time since its begin by the clock, as a struct."""
     near = _day(F.timestamp_micros(bound - offset), zone)
     begun = F.filter(F.sequence(near - 2, near + 2), lambda day: _begins(day, "day", zone, offset) <= bound)
-    day = F.array_max(begun)
     # the latest step that the clock has shown by then: of an hour that it shows twice, one of the first time
-    shown = _local(bound, zone)
-    later = F.sequence(shown, shown + bound - _utc(shown, zone), F.lit(step).cast("bigint"))
-    passed = F.array_max(F.filter(later, lambda local: _utc(local, zone) <= bound))
-    since = F.least(F.greatest(passed - offset - day * DAY, F.lit(0)), F.lit(DAY - 1))
-    time = F.when(_begins(day, "day", zone, offset) == bound, F.lit(0)).otherwise(since - F.pmod(since, F.lit(step)))
-    if unit == "month":
-        date = F.date_add(F.make_date(F.lit(1970), F.lit(1), F.lit(1)), day.cast("int"))
-        earlier = F.add_months(date, -count)
-        is_lacking = F.dayofmonth(earlier) < F.dayofmonth(date)
-        day = F.unix_date(earlier).cast("bigint") + F.when(is_lacking, int(is_end)).otherwise(0)
-        time = F.when(is_lacking, F.lit(0)).otherwise(time)
-    else:
-        day = day - count
-    begin, local = _begins(day, "day", zone, offset), day * DAY + offset + time
-    left_out = _local(_utc(local, zone), zone) - local
-    first = local - (left_out - F.pmod(left_out, F.lit(step))) - step
-    ends = F.transform(F.sequence(first, local, F.lit(step).cast("bigint")), lambda at: _reached(at, zone))
-    return F.when(time > 0, F.greatest(begin, F.array_max(ends))).otherwise(begin)
+    passed = _let(
+        _local(bound, zone),
+        lambda shown: F.array_max(
+            F.filter(
+                F.sequence(shown, shown + bound - _utc(shown, zone), F.lit(step).cast("bigint")),
+                lambda local: _utc(local, zone) <= bound,
+            )
+        ),
+    )
+
+    def since(day: SparkColumn) -> SparkColumn:
+        most, zero = F.lit(DAY - 1).cast("bigint"), F.lit(0).cast("bigint")
+        time = F.least(F.greatest(passed - offset - day * DAY, zero), most)
+        time = F.when(_begins(day, "day", zone, offset) == bound, zero).otherwise(time)
+        return F.struct(day.alias("day"), (time - F.pmod(time, F.lit(step))).alias("time"))
+
+    return _let(F.array_max(begun), since)
+
+
+def _earlier(
+    day: SparkColumn, time: SparkColumn, ago: tuple[int, str], is_end: bool
+) -> tuple[SparkColumn, SparkColumn]:
+    """A day and a time of it so many days or months ago; of a month without the day, its end."""
+    count, unit = ago
+    if unit == "day":
+        return day - count, time
+    date = F.date_add(F.make_date(F.lit(1970), F.lit(1), F.lit(1)), day.cast("int"))
+    earlier = F.add_months(date, -count)
+    is_lacking = F.dayofmonth(earlier) < F.dayofmonth(date)
+    number = F.unix_date(earlier).cast("bigint") + F.when(is_lacking, int(is_end)).otherwise(0)
+    return number, F.when(is_lacking, F.lit(0).cast("bigint")).otherwise(time)
+
+
+def _at_time(zone: str, offset: int, step: int, day: SparkColumn, time: SparkColumn) -> SparkColumn:
+    """The instant at which a clock shows a time of a day; of one that it leaves out, the last step before."""
+
+    def ends(local: SparkColumn) -> SparkColumn:
+        left_out = _local(_utc(local, zone), zone) - local
+        first = local - (left_out - F.pmod(left_out, F.lit(step))) - step
+        steps = F.sequence(first, local, F.lit(step).cast("bigint"))
+        return F.array_max(F.transform(steps, lambda at: _reached(at, zone)))
+
+    return _let(
+        F.struct(day.alias("day"), time.alias("time")),
+        lambda date: F.greatest(
+            _begins(date["day"], "day", zone, offset),
+            F.when(date["time"] > 0, _let(date["day"] * DAY + offset + date["time"], ends)),
+        ),
+    )
 
 
 def _local(instant: SparkColumn, zone: str) -> SparkColumn:
