@@ -119,19 +119,11 @@ class Calendar:
 
     @property
     def longest(self) -> int:
-        """No window is longer (microseconds)."""
-        return _longest(self.range)
-
-    @property
-    def longest_ago(self) -> int:
-        """No window is moved back further (microseconds)."""
-        return 0 if self.ago is None else _longest(self.ago)
-
-
-def _longest(span: tuple[int, str]) -> int:
-    """Upper bound of a span of a calendar: clocks are put back by a day at most, months have 31 days at most."""
-    count, unit = span
-    return (count * {"day": 1, "month": 31}[unit] + 1) * CALENDAR_UNITS["day"]
+        """No window starts further back from its instant (microseconds): clocks are put back by a day at most, months
+        have 31 days at most.
+        """
+        spans = [self.range, *([self.ago] if self.ago is not None else [])]
+        return sum((count * {"day": 1, "month": 31}[unit] + 1) * CALENDAR_UNITS["day"] for count, unit in spans)
 
 
 @dataclass(frozen=True)
@@ -288,7 +280,7 @@ class Window:
         if self.gap is not None:
             # that nothing precedes the longest session shows a gap before it
             return self.range + 2 * self.gap + 1
-        return self.range + self.ago if self.calendar is None else self.calendar.longest + self.calendar.longest_ago
+        return self.range + self.ago if self.calendar is None else self.calendar.longest
 
     @property
     def average(self) -> int:

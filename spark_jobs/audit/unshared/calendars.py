@@ -44,12 +44,12 @@ def instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
     if calendar is None or calendar.ago is None:
         spans = windows_holding(plain, F.timestamp_micros(micros + window.ago))
         return F.transform(spans, lambda span: F.unix_micros(span["end"]))
-    # the same dates are so many days later; each window that is about them holds one of these days' begins
+    # the same dates are so many days later; a window that has one of them holds its begin
     count, unit = calendar.ago
     least, most = (count * days for days in ((28, 31) if unit == "month" else (1, 1)))
     near = _day(time, calendar.zone)
     begins = F.transform(
-        F.sequence(near + least - 4, near + most + 4),
+        F.sequence(near + least - 1, near + most + 1),
         lambda day: _begins(day, "day", calendar.zone, calendar.offset % DAY),
     )
     spans = F.flatten(F.transform(begins, lambda begin: windows_holding(plain, F.timestamp_micros(begin))))
@@ -76,7 +76,7 @@ def _not_historical(window: Window) -> Window:
 
 
 def _moved_back(window: Window, bound: SparkColumn, is_end: bool) -> SparkColumn:
-    """Where a historical window begins or ends (microseconds), from where it would if it were not historical."""
+    """Move a bound (microseconds) of a window that is not historical to that of the historical one."""
     calendar = window.calendar
     if calendar is None or calendar.ago is None:
         return bound - window.ago

@@ -110,7 +110,11 @@ def _over_schema(query: ACQ) -> Schema:
 
 def _in_several_windows(frame: DataFrame, query: ACQ, time: SparkColumn) -> DataFrame:
     """The events, once for every instant at which one of the parts of the query's window holds them, and which do."""
-    instants = [_instants_holding(part, time) for part in query.window.parts]
+    names = [f"heddle instants {number}" for number in range(len(query.window.parts))]
+    holding = zip(names, query.window.parts, strict=True)
+    # as columns of their own: what is written twice is computed twice
+    frame = frame.select("*", *(_instants_holding(part, time).alias(name) for name, part in holding))
+    instants = [quoted_column(name) for name in names]
     every = reduce(F.array_union, instants)
     due = [F.lit(at) for at in query.window.at] if query.window.at is not None else None
     every = every if due is None else F.array_intersect(every, F.array(*due).cast("array<bigint>"))
@@ -120,7 +124,7 @@ def _in_several_windows(frame: DataFrame, query: ACQ, time: SparkColumn) -> Data
     start, end = F.timestamp_micros(reduce(F.least, starts)), F.timestamp_micros(instant)
     span = F.struct(start.alias("start"), end.alias("end"))
     over = [F.array_contains(of_part, instant).alias(over_column(at)) for at, of_part in enumerate(instants)]
-    return frame.select("*", span.alias("heddle window"), *over)
+    return frame.select("*", span.alias("heddle window"), *over).drop(*names)
 
 
 def _instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
