@@ -93,6 +93,15 @@ def _later(default: Any) -> Any:
     return field(default=default, metadata={"optional": True})
 
 
+EARLIEST = -62_135_596_800 * SECOND
+"""The first instant that is used: the year 1."""
+
+_EVER = 10_000 * 366 * 86_400 * SECOND
+"""Longer than the time from the first instant that is used to the last."""
+
+LIFETIME = 3660 * 86_400 * SECOND
+"""How long windows since the first event are taken to be where costs are compared and no stream is at hand."""
+
 SESSION_CUT = 3600 * SECOND
 """Stored rows of sessions are cut at multiples of it, so that a run reads only the events of the hours that changed."""
 
@@ -148,6 +157,9 @@ class Window:
     ``parts``: several windows whose answers at one instant are one row (``agg OVER name``), distinct and ordered by
     content. The window itself then is their hull: from the earliest start of a part to the instant, at the instants
     that all parts have.
+
+    ``since``: RANGE UNBOUNDED, where all its windows start: :data:`EARLIEST`, or in a run the origin of the stream. Its
+    instants and ends are those of windows that tumble, of its slide.
     """
 
     range: int
@@ -161,6 +173,7 @@ class Window:
     parts: tuple[Window, ...] = _later(())
     offset: int = _later(0)
     gap: int | None = _later(None)
+    since: int | None = _later(None)
 
     def __post_init__(self) -> None:
         if self.parts:
@@ -181,6 +194,8 @@ class Window:
             raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
         if (self.cumulative or self.calendar is not None) and (self.ago or self.at_most is not None):
             raise ValueError("cumulative windows and those of calendars are not historical and have no bound")
+        if self.since is not None and (self.at_most is not None or self.cumulative or self.kind != TIME):
+            raise ValueError("windows since the first event are of time, without a refresh bound or a size")
 
     def _check_parts(self) -> None:
         first = self.parts[0]
@@ -198,7 +213,7 @@ class Window:
             return parts[0]
         widest = max(parts, key=lambda part: part.reach)
         return cls(
-            widest.reach if widest.calendar is None else widest.range,
+            widest.reach if widest.calendar is None and widest.since is None else widest.range,
             widest.slide,
             at_most=widest.at_most,
             calendar=widest.calendar,
@@ -221,9 +236,16 @@ class Window:
     @property
     def is_regular(self) -> bool:
         """Its windows are equally long and start on the multiples of the slide: they are neither cumulative, of a
-        calendar, shifted, several, nor sessions.
+        calendar, shifted, several, sessions, nor since the first event.
         """
-        return not (self.cumulative or self.calendar is not None or self.parts or self.offset or self.gap is not None)
+        return not (
+            self.cumulative
+            or self.calendar is not None
+            or self.parts
+            or self.offset
+            or self.gap is not None
+            or self.since is not None
+        )
 
     @property
     def phase(self) -> int:
@@ -234,6 +256,22 @@ class Window:
     def each(self) -> tuple[Window, ...]:
         """Its parts, or itself."""
         return self.parts or (self,)
+
+    @property
+    def has_origin(self) -> bool:
+        """Return whether it, or one of its parts, starts with the first event of the stream."""
+        return any(part.since is not None for part in self.each)
+
+    @property
+    def settles(self) -> int:
+        """Time from an event to the last instant at which it may enter or leave a window."""
+        return max(part.reach if part.since is None else replace(part, since=None).reach for part in self.each)
+
+    def from_origin(self, origin: int) -> Window:
+        """The window whose parts since the first event start at ``origin``."""
+        if self.parts:
+            return replace(self, parts=tuple(part.from_origin(origin) for part in self.parts))
+        return self if self.since is None else replace(self, since=origin)
 
     @property
     def is_rows(self) -> bool:
@@ -265,6 +303,8 @@ class Window:
         if self.gap is not None:
             # that nothing precedes the longest session shows a gap before it
             return self.range + 2 * self.gap + 1
+        if self.since is not None:
+            return _EVER
         return self.range + self.ago if self.calendar is None else self.calendar.longest
 
     @property
@@ -272,6 +312,8 @@ class Window:
         """Average length of its windows; the sum of those of its parts."""
         if self.parts:
             return sum(part.average for part in self.parts)
+        if self.since is not None:
+            return LIFETIME
         return (self.range + self.slide) // 2 if self.cumulative else self.range
 
     @property
@@ -481,6 +523,10 @@ class ACQ:
 
         return replace(self, window=window).with_outputs(over)
 
+    def from_origin(self, origin: int) -> ACQ:
+        """The query whose windows since the first event start at ``origin``."""
+        return replace(self, window=self.window.from_origin(origin))
+
     def with_outputs(self, change: Callable[[Output], Output]) -> ACQ:
         """The query with each output, and each that it compares or orders by, changed."""
         top = self.top
@@ -507,8 +553,9 @@ class ACQ:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments."""
-        meaning = to_json(self)
+        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments,
+        whenever its stream began."""
+        meaning = to_json(self if not self.window.has_origin else self.from_origin(EARLIEST))
         for cosmetic in ("owner", "text", "table", "asset"):
             meaning.pop(cosmetic, None)
         return digest(meaning)

@@ -15,7 +15,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import DimensionVersion, Stream, digest
+from optimizer.workload.values import EARLIEST, DimensionVersion, Stream, digest
 from spark_jobs.engine.workers import Available, unavailable
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
 from spark_jobs.pipeline.run import dimensions
@@ -106,7 +106,7 @@ def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, 
     """
     if _reads_from_first(plan, name):
         return None
-    first = begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0)
+    first = max(EARLIEST, begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0))
     return first - first % DAY, end + -end % DAY
 
 
@@ -129,21 +129,26 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     ticks = [(instant, tuple(name for name in names if name in query_names)) for instant, names in ticks]
     plan = plan_without(pinning.pinned(plan, ticks, begin, end), listing.unfit)
     sources, failed = dict(listing.sources), list(listing.failed)
+    diagnostics: list[dict[str, Any]] = []
+    origins: dict[str, int] = {}
+    for name in [name for name in sources if any(query.window.has_origin for query in plan.workload.queries_of(name))]:
+        try:
+            origins[name] = _origin(listing.first_event(name), begin, end)
+        except HeddleError as error:
+            diagnostics.append(_unread(error, failed, name))
+            del sources[name]
+    plan = pinning.since_origins(plan, origins)
     ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}
     work = synopsis_work(plan, begin, ends)
     assert listing.within is None or (listing.within[0] <= begin and listing.within[1] >= end)
     repeated: dict[str, int] = {}
-    diagnostics: list[dict[str, Any]] = []
     for name in list(sources):
         try:
             trust = not request.recompute
             sources[name] = _distinct(warehouse, plan, name, sources[name], work, begin, ends[name], trust)
             repeated[name] = sum(len(repeated_rows(split)) for split in sources[name])
         except HeddleError as error:
-            if is_fatal(error.diagnostic.code):
-                raise
-            diagnostics.append(error.diagnostic.to_json())
-            failed.append(name)
+            diagnostics.append(_unread(error, failed, name))
             del sources[name], ends[name]
     work = [part for part in work if part.synopsis.stream in sources]
     return PreparedRun(
@@ -160,6 +165,20 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
         tuple(failed),
         tuple(diagnostics),
     )
+
+
+def _origin(first: int | None, begin: int, end: int) -> int:
+    """Where windows since the first event start: on its day (UTC), or on that of ``begin`` if none is before ``end``."""
+    first = begin if first is None or first >= end else first
+    return first - first % DAY
+
+
+def _unread(error: HeddleError, failed: list[str], name: str) -> dict[str, Any]:
+    """The diagnostic of a stream that cannot be read, which is noted as failed. Raises the error if it is fatal."""
+    if is_fatal(error.diagnostic.code):
+        raise error
+    failed.append(name)
+    return error.diagnostic.to_json()
 
 
 def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> list[SynopsisWork]:
