@@ -33,8 +33,9 @@ PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 @dataclass(frozen=True)
 class WindowWords:
     """A window of the WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS,
-    CUMULATE or SESSION, whose range is UP TO; ``range``: of RANGE UNBOUNDED this word; ``slide``: that of STEP and GAP too, and of a window without either its
-    range; ``zone``: that of IN; ``name``: by which aggregates name it; ``starting``: that of STARTING AT."""
+    CUMULATE or SESSION, whose range is UP TO; ``range``: of RANGE UNBOUNDED this word; ``slide``: that of STEP and GAP
+    too, and of a window without either its range; ``zone``: that of IN; ``name``: by which aggregates name it;
+    ``starting``: that of STARTING AT."""
 
     first_word: str
     range: Token

@@ -45,6 +45,12 @@ def since_origins(plan: SharingPlan, origins: Mapping[str, int]) -> SharingPlan:
     )
 
 
+def origins_of(plan: SharingPlan) -> dict[str, int]:
+    """Where the windows since the first event of a pinned plan start, by stream (microseconds)."""
+    starts = [(query.stream, part.since) for query in plan.workload.queries for part in query.window.each]
+    return {stream: since for stream, since in starts if since is not None}
+
+
 def _with_queries(plan: SharingPlan, changed: Mapping[str, ACQ]) -> SharingPlan:
     """The plan with other queries of the same names, whose edges are the same."""
     if all(changed[query.name] is query for query in plan.workload.queries):

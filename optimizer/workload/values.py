@@ -19,6 +19,10 @@ from typing import Any
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.nested import LeafTypes, Nested
+from optimizer.workload.places import DimensionVersion as DimensionVersion
+from optimizer.workload.places import Origin as Origin
+from optimizer.workload.places import Partition as Partition
+from optimizer.workload.places import later as _later
 from optimizer.workload.value_types import BINARY as BINARY
 from optimizer.workload.value_types import BOOLEAN as BOOLEAN
 from optimizer.workload.value_types import BYTE as BYTE
@@ -88,11 +92,6 @@ def source_columns(group_by: tuple[tuple[str, Type], ...], derived: tuple[tuple[
 
 
 # ------------------------------------------------------------------------------------------- queries
-def _later(default: Any) -> Any:
-    """A field that earlier versions lack: omitted from JSON, and so from hashes, while it has its default."""
-    return field(default=default, metadata={"optional": True})
-
-
 EARLIEST = -62_135_596_800 * SECOND
 """The first instant that is used: the year 1."""
 
@@ -569,48 +568,6 @@ class ACQ:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Source of which Heddle reads a copy: a database, or what only Spark reads.
-
-    - ``format``: as Spark calls it (``table``: a table of a catalogue).
-    - ``path``: a file or folder (absolute), or the JDBC URL of a database.
-    - ``table``: of a catalogue or database.
-    - ``options``: of Spark's reader, sorted.
-    - ``watermark``: for sources without files, a column whose values grow as rows come in.
-    - ``since``: (microseconds) earlier events are not read.
-    - ``copies``: the folder in which its copy lies.
-    - ``zone``: the time zone of a database's timestamps without one; None: UTC, for Spark that of its JVM.
-    """
-
-    format: str
-    path: str = ""
-    table: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-    watermark: str | None = None
-    since: int | None = None
-    copies: str = ""
-    zone: str | None = _later(None)
-
-    @property
-    def name(self) -> str:
-        """Name in messages."""
-        return " ".join(filter(None, (self.format, self.table or self.path)))
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A column whose values are in the names of folders.
-
-    - ``type``: its type; None: as the stream's schema has it, or as its texts are.
-    - ``is_exact``: whether its value is that part of the event time, in UTC.
-    """
-
-    name: str
-    type: Type | None = _later(None)
-    is_exact: bool = _later(False)
-
-
-@dataclass(frozen=True)
 class Source:
     """Place and form of a stream's events.
 
@@ -657,24 +614,6 @@ class Source:
             if key not in ("is", "format", "path", "reader", "origin")
         }
         return json.dumps(settings, sort_keys=True) if settings else ""
-
-
-@dataclass(frozen=True)
-class DimensionVersion:
-    """Content of a dimension as a run uses it.
-
-    ``place``: the file with its rows; ``rows``: the hash of the keys and validities, ``columns``: of each other column
-    with them, by its name.
-    """
-
-    place: str
-    rows: str
-    columns: tuple[tuple[str, str], ...]
-
-    @property
-    def id(self) -> str:
-        """The name of the content."""
-        return self.place.rpartition("/")[2].removesuffix(".parquet")
 
 
 @dataclass(frozen=True)
@@ -728,6 +667,11 @@ class Stream:
     event_id: str | None = _later(None)
     nested: tuple[tuple[str, Nested], ...] = _later(())
     dimensions: tuple[Dimension, ...] = _later(())
+
+    @property
+    def revised_for(self) -> int:
+        """How long after the time of an event (microseconds) it may come and revise answers since the first event."""
+        return self.lateness if self.allowed_lateness is None else self.allowed_lateness
 
     @property
     def types(self) -> dict[str, Type]:

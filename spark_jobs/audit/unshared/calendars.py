@@ -16,7 +16,8 @@ _MONDAY = 4
 
 
 def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
-    """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps."""
+    """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps. Of windows since the
+    first event those that end within its range."""
     if window.calendar is None and not window.cumulative:
         spans = _shifted(F.unix_micros(time), window)
     elif window.calendar is None:
@@ -26,6 +27,9 @@ def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
         spans = _cumulative(window.calendar, window.slide, time)
     else:
         spans = _ranges(window.calendar, time)
+    if window.since is not None:
+        since = F.lit(window.since).cast("bigint")
+        spans = F.transform(spans, lambda span: _span(F.least(span["end"], since), span["end"]))
     return F.transform(
         spans,
         lambda span: F.struct(

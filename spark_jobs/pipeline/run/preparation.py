@@ -13,6 +13,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan import instants_due, pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
+from optimizer.windows.alignment import history_start
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import EARLIEST, DimensionVersion, Stream, digest
@@ -24,8 +25,9 @@ from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListin
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.clusters import far_warnings
 from spark_jobs.streams.sources.decoding import missing_columns, repeated_rows
+from spark_jobs.streams.sources.first_events import removed_before
 from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.ledger import Listed, admitted, ledger, opened
+from spark_jobs.streams.sources.ledger import Ledger, Listed, admitted, ledger, opened
 from spark_jobs.streams.sources.looks import Look
 from spark_jobs.streams.sources.repetitions import distinct
 from spark_jobs.streams.sources.splits import Split, snapshot_token
@@ -131,7 +133,7 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     sources, failed = dict(listing.sources), list(listing.failed)
     diagnostics: list[dict[str, Any]] = []
     origins: dict[str, int] = {}
-    for name in [name for name in sources if any(query.window.has_origin for query in plan.workload.queries_of(name))]:
+    for name in [name for name in sources if _has_origin(plan, name)]:
         try:
             origins[name] = _origin(listing.first_event(name), begin, end)
         except HeddleError as error:
@@ -159,7 +161,7 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
         sources,
         ends,
         tuple(work),
-        content_hash(plan, work, sources, ends, begin, end),
+        content_hash(plan, work, sources, ends, begin, end, listing.arrivals),
         query_hash(plan),
         {name: events for name, events in repeated.items() if events},
         tuple(failed),
@@ -168,7 +170,8 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
 
 
 def _origin(first: int | None, begin: int, end: int) -> int:
-    """Where windows since the first event start: on its day (UTC), or on that of ``begin`` if none is before ``end``."""
+    """Where windows since the first event start: on its day (UTC), or, if it is not before ``end``, on that of
+    ``begin``."""
     first = begin if first is None or first >= end else first
     return first - first % DAY
 
@@ -206,7 +209,7 @@ def spans_read(prepared: PreparedRun, plan: SharingPlan) -> dict[str, tuple[int,
     spans = {}
     for name in prepared.sources:
         stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
-        first = min((part.begin for part in prepared.work if part.synopsis.stream == name), default=last)
+        first = _decisive_from(prepared.plan, prepared.work, name, prepared.request.begin, last)
         if _reads_from_first(prepared.plan, name):
             first = EVER
         elif stream.event_id is not None:  # what repeats an event is looked for on its whole day
@@ -243,14 +246,37 @@ def content_hash(
     ends: dict[str, int],
     begin: int,
     end: int,
+    arrivals: Mapping[str, Ledger],
 ) -> str:
     """Hash of all that decides the answers of an interval; the plan's shape is not among it."""
-    tokens = []
+    tokens: list[Any] = []
     for name, splits in sorted(sources.items()):
-        first = min((part.begin for part in work if part.synopsis.stream == name), default=end)
+        first = _decisive_from(plan, work, name, begin, end)
         token = snapshot_token(splits, EVER if _reads_from_first(plan, name) else first, ends[name])
-        tokens.append([name, token, ends[name]])
+        gone = removed_before(plan.workload.stream(name), arrivals[name], first) if _has_origin(plan, name) else []
+        tokens.append([name, token, ends[name], *([gone] if gone else [])])
     return digest([query_hash(plan), tokens, begin, end])
+
+
+def _decisive_from(plan: SharingPlan, work: Sequence[SynopsisWork], name: str, begin: int, default: int) -> int:
+    """The time from which files that come change the answers of the windows that end after ``begin``, if they come in
+    time. The windows since the first event read earlier events, too, of which only those count that are known.
+    """
+    stream = plan.workload.stream(name)
+    firsts = []
+    for part in (part for part in work if part.synopsis.stream == name):
+        windows = [window for query in part.queries for window in query.window.each]
+        bounded = [window for window in windows if window.since is None]
+        if len(bounded) < len(windows):
+            firsts.append(begin - stream.revised_for)
+            firsts.append(history_start(bounded, begin, part.last_instant))
+        else:
+            firsts.append(part.begin)
+    return min(firsts, default=default)
+
+
+def _has_origin(plan: SharingPlan, name: str) -> bool:
+    return any(query.window.has_origin for query in plan.workload.queries_of(name))
 
 
 def query_hash(plan: SharingPlan) -> str:

@@ -161,6 +161,15 @@ class SourceListing:
             self.firsts[name] = first_event(self.streams[name], self.sources[name])
         return self.firsts[name]
 
+    def known_at(self, noted: int) -> SourceListing:
+        """The listing without the files that came after a moment of the ledgers (microseconds)."""
+        later = {name: {file.identity for file in files.since(noted)} for name, files in self.arrivals.items()}
+        sources = {
+            name: [split for split in splits if split.identity not in later[name]]
+            for name, splits in self.sources.items()
+        }
+        return replace(self, sources=sources, firsts={})
+
     def pinned(self, plan: SharingPlan) -> SharingPlan:
         """The plan with its streams as they were listed."""
         streams = tuple(self.streams.get(stream.name, stream) for stream in plan.workload.streams)
