@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -16,14 +17,27 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = 86_400 * 1_000_000
 
 
-def windows_between(window: Window, begin: int, end: int) -> pa.Table:
-    """The windows with an instant in (begin, end]: ``since`` and ``until``, microseconds."""
+def windows_between(window: Window, begin: int, end: int, first: int | None = None) -> pa.Table:
+    """The windows with an instant in (begin, end]: ``since`` and ``until``, microseconds. ``first``: the first event,
+    None: there is none."""
+    if window.since is not None:
+        ends = _ends(window, begin - window.ago, end - window.ago)
+        day = end if first is None else first // DAY * DAY
+        return pa.table({"since": pa.array([min(day, at) for at in ends], pa.int64()), "until": pa.array(ends, "int64")})
     starts = dict[int, int]()
     for since, until in sorted(_windows(window, begin, end)):
         # of those that end together the first one
         if since < until and begin < until <= end:
             starts.setdefault(until, since)
     return pa.table({"since": pa.array(starts.values(), pa.int64()), "until": pa.array(starts, pa.int64())})
+
+
+def _ends(window: Window, begin: int, end: int) -> list[int]:
+    """Where windows since the first event end, in (begin, end]."""
+    if window.calendar is not None:
+        return sorted({until for _, until in _windows(replace(window, since=None), begin, end) if begin < until <= end})
+    at = window.offset - window.ago
+    return [until for until in range((begin - at) // window.slide * window.slide + at, end + 1, window.slide) if until > begin]
 
 
 @cache

@@ -234,7 +234,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
     connection = _database()
     for number, part in enumerate(query.window.each):
         if not _is_plain(part):
-            connection.register(f"windows {number}", calendars.windows_between(part, begin, end))
+            first = pc.min(events[time_column].cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+            connection.register(f"windows {number}", calendars.windows_between(part, begin, end, first))
     if query.pattern is not None:
         expanded, condition = _expanded_sequences(query, events, time, condition), "TRUE"
     else:
@@ -500,7 +501,7 @@ def _expanded_several(window: Window, events: pa.Table, time: str) -> str:
     starts = [
         f'"its instant" - {part.range + part.ago}'
         if _is_plain(part)
-        else f'(SELECT "since" FROM "windows {number}" WHERE "until" = "its instant")'
+        else f'(SELECT "since" FROM "windows {number}" WHERE "until" + {part.ago} = "its instant")'
         for number, part in enumerate(window.parts)
     ]
     names = ", ".join(quoted(name) for name in events.column_names)
@@ -515,7 +516,7 @@ def _expanded(window: Window, time: str, number: int = 0) -> str:
     """SQL of the events, once for every window that holds them."""
     if not _is_plain(window):
         return f"""
-            SELECT events.*, "until" AS "the window", "since" AS "its start", "until" AS "its instant"
+            SELECT events.*, "until" AS "the window", "since" AS "its start", "until" + {window.ago} AS "its instant"
             FROM events JOIN "windows {number}" ON {time} >= "since" AND {time} < "until"
         """
     width, slide, ago = window.range, window.slide, window.ago
@@ -535,7 +536,7 @@ def _expanded(window: Window, time: str, number: int = 0) -> str:
 
 def _is_plain(window: Window) -> bool:
     """Whether the windows are equally long, and equally far apart."""
-    return window.calendar is None and not window.cumulative
+    return window.calendar is None and not window.cumulative and window.since is None
 
 
 def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:
