@@ -23,7 +23,9 @@ def windows_between(window: Window, begin: int, end: int, first: int | None = No
     if window.since is not None:
         ends = _ends(window, begin - window.ago, end - window.ago)
         day = end if first is None else first // DAY * DAY
-        return pa.table({"since": pa.array([min(day, at) for at in ends], pa.int64()), "until": pa.array(ends, "int64")})
+        return pa.table(
+            {"since": pa.array([min(day, at) for at in ends], pa.int64()), "until": pa.array(ends, "int64")}
+        )
     starts = dict[int, int]()
     for since, until in sorted(_windows(window, begin, end)):
         # of those that end together the first one
@@ -37,7 +39,11 @@ def _ends(window: Window, begin: int, end: int) -> list[int]:
     if window.calendar is not None:
         return sorted({until for _, until in _windows(replace(window, since=None), begin, end) if begin < until <= end})
     at = window.offset - window.ago
-    return [until for until in range((begin - at) // window.slide * window.slide + at, end + 1, window.slide) if until > begin]
+    return [
+        until
+        for until in range((begin - at) // window.slide * window.slide + at, end + 1, window.slide)
+        if until > begin
+    ]
 
 
 @cache
