@@ -28,7 +28,7 @@ from tests.lifetimes import DAY, lifetime_cases
 from tests.oracle import answers, compare
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, stored, wrong
-from tests.spark_jobs.kernels import ALGORITHMS
+from tests.spark_jobs.kernels import ALGORITHMS, FAST, differences, kernel_answers
 from tests.workloads import Case, arrow_schema, spans_of
 
 
@@ -41,7 +41,19 @@ def eager() -> Iterator[None]:
         yield
 
 
-@settings(DEAR, max_examples=examples(25, 200, slow=40))
+@settings(FAST, max_examples=examples(60, 1000))
+@given(
+    case=lifetime_cases(),
+    algorithm=st.sampled_from(ALGORITHMS),
+    cuts=st.lists(st.integers(0, 40), max_size=3),
+    homes=st.lists(st.integers(0, 2), max_size=4),
+)
+def test_shared_answers_are_those_of_the_oracle(case: Case, algorithm: str, cuts: list[int], homes: list[int]) -> None:
+    """Under any plan, of any synopses, in whatever pieces events come."""
+    assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end, homes)) == []
+
+
+@settings(DEAR, max_examples=examples(12, 200, slow=40))
 @given(
     generated=lifetime_cases(),
     format=st.sampled_from(("parquet", "parquet", "csv", "delta")),
