@@ -349,7 +349,8 @@ def _all_time(ago: int) -> TimeSpan:
     if not ago:
         return TimeSpan("all_time", "RANGE UNBOUNDED", "days")
     before = duration_text(ago)
-    return TimeSpan(f"all_time_{before}_ago".replace(" ", "_"), f"RANGE UNBOUNDED ENDING '{before}' AGO", "days", 0, ago)
+    name = f"all_time_{before}_ago".replace(" ", "_")
+    return TimeSpan(name, f"RANGE UNBOUNDED ENDING '{before}' AGO", "days", 0, ago)
 
 
 @dataclass(frozen=True)
