@@ -46,7 +46,7 @@ def since_origins(plan: SharingPlan, origins: Mapping[str, int]) -> SharingPlan:
 
 
 def origins_of(plan: SharingPlan) -> dict[str, int]:
-    """Where the windows since the first event of a pinned plan start, by stream (microseconds)."""
+    """Starts of the windows since the first event of a pinned plan, by stream (microseconds)."""
     starts = [(query.stream, part.since) for query in plan.workload.queries for part in query.window.each]
     return {stream: since for stream, since in starts if since is not None}
 

@@ -193,7 +193,7 @@ class Window:
             raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
         if (self.cumulative or self.calendar is not None) and (self.ago or self.at_most is not None):
             raise ValueError("cumulative windows and those of calendars are not historical and have no bound")
-        if self.since is not None and (self.at_most is not None or self.cumulative or self.kind != TIME):
+        if self.since is not None and (self.at_most is not None or self.cumulative or not self.kind.has_fragments):
             raise ValueError("windows since the first event are of time, without a refresh bound or a size")
 
     def _check_parts(self) -> None:

@@ -3,10 +3,10 @@
     python -m tests.benchmarks.long_windows [--rounds N] [--events N] [--years N] [--json FILE]
 
 Queries over 1,095 days that slide by a day and by 15 minutes, one since the first event, and one over a day; each has a
-warehouse of its own. The first run answers one day and reads all history. Then a file with a few new events a day comes,
-and each query answers day after day, in turn. CPU seconds of the process; ``stages``: partials and finals; ``rows``:
-partial rows that finals read. ``peak``: the greatest memory of a process that does the first run and three days of one
-query.
+warehouse of its own. The first run answers one day and reads all history. Then a file with a few new events a day
+comes, and each query answers day after day, in turn. CPU seconds of the process; ``stages``: partials and finals;
+``rows``: partial rows that finals read. ``peak``: the greatest memory of a process that does the first run and three
+days of one query.
 """
 
 from __future__ import annotations

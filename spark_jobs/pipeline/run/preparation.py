@@ -170,8 +170,7 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
 
 
 def _origin(first: int | None, begin: int, end: int) -> int:
-    """Where windows since the first event start: on its day (UTC), or, if it is not before ``end``, on that of
-    ``begin``."""
+    """Start of the windows since the first event: its day (UTC), or, if it is not before ``end``, that of ``begin``."""
     first = begin if first is None or first >= end else first
     return first - first % DAY
 
@@ -253,8 +252,8 @@ def content_hash(
     for name, splits in sorted(sources.items()):
         first = _decisive_from(plan, work, name, begin, end)
         token = snapshot_token(splits, EVER if _reads_from_first(plan, name) else first, ends[name])
-        gone = removed_before(plan.workload.stream(name), arrivals[name], first) if _has_origin(plan, name) else []
-        tokens.append([name, token, ends[name], *([gone] if gone else [])])
+        removed = removed_before(plan.workload.stream(name), arrivals[name], first) if _has_origin(plan, name) else []
+        tokens.append([name, token, ends[name], *([removed] if removed else [])])
     return digest([query_hash(plan), tokens, begin, end])
 
 

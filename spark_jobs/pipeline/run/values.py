@@ -156,7 +156,7 @@ class SourceListing:
     firsts: dict[str, int | None] = field(default_factory=dict)
 
     def first_event(self, name: str) -> int | None:
-        """About when the first event of a stream was, a little earlier at most; None: it has none."""
+        """Time of the first event of a stream (microseconds), or somewhat earlier; None: it has none."""
         if name not in self.firsts:
             self.firsts[name] = first_event(self.streams[name], self.sources[name])
         return self.firsts[name]

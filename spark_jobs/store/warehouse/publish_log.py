@@ -438,7 +438,7 @@ class Publications:
 
     @cached_property
     def is_since_first(self) -> NDArray[np.bool_]:
-        """Whether they have answers of windows since the first event (n,), as their records have origins."""
+        """Mask of those with answers of windows since the first event (n,), as their records have origins."""
         text = self.columns(["record"])["record"].combine_chunks()
         return pc.fill_null(pc.match_substring(text, '"origins": {"'), False).to_numpy(zero_copy_only=False)
 

@@ -17,7 +17,7 @@ from spark_jobs.streams.sources.splits import Split
 
 
 def first_event(stream: Stream, splits: Sequence[Split]) -> int | None:
-    """About the time of the first event in some splits (microseconds), which is not earlier; None: there is none.
+    """Time of the first event in some splits (microseconds), or somewhat earlier; None: there is none.
 
     Splits with events without a time have no known span, and are read. Refused events do not count.
     """
@@ -41,12 +41,12 @@ def _first_of(stream: Stream, split: Split) -> int | None:
 def removed_before(stream: Stream, ledger: Ledger, end: int) -> list[str]:
     """Identities of the files that are gone and may have had events before ``end``, sorted; without those that others
     replaced without a change there."""
-    gone = {arrival.identity for arrival in _gone(ledger) if arrival.meets(None, end)}
-    if not gone:
+    removed = {arrival.identity for arrival in _gone(ledger) if arrival.meets(None, end)}
+    if not removed:
         return []
     replacements = ledger.replacements(stream).newest_first
     same = (each for each in replacements if not any(low < end for low, _ in each.changed))
-    return sorted(gone - {file.identity for each in same for file in each.gone})
+    return sorted(removed - {file.identity for each in same for file in each.gone})
 
 
 def newest_removal(ledger: Ledger) -> int:
