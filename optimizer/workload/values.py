@@ -670,7 +670,7 @@ class Stream:
 
     @property
     def revised_for(self) -> int:
-        """How long after the time of an event (microseconds) it may come and revise answers since the first event."""
+        """Time after an event (microseconds) until which it may come and revise answers since the first event."""
         return self.lateness if self.allowed_lateness is None else self.allowed_lateness
 
     @property
