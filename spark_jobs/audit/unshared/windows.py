@@ -55,7 +55,7 @@ WindowColumns = Mapping[str, SparkColumn]
 
 def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     """Answer one query with one plain Spark aggregation over Spark's sliding ``window()``: every window of the
-    frame.
+    frame, of those since the first event the ones up to the last event.
 
     Returns window_start and window_end (of the content: a historical window's instant is ``ago`` later), the group
     columns and the outputs, of the answers that satisfy HAVING. Integers are summed as Spark does, in 64 bits (null
