@@ -362,3 +362,10 @@ def test_a_slide_of_a_calendar_beyond_its_range_is_warned_of() -> None:
     result = parsed("SELECT count(*) FROM trades WINDOW RANGE '1 month' SLIDE '1 quarter' ON ts")
     assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-210"] and len(result.queries) == 1
     assert "1 quarter" in result.diagnostics[0].message
+
+
+def test_a_running_total_as_sql_has_it_shows_the_window() -> None:
+    for frame in ("RANGE UNBOUNDED PRECEDING", "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"):
+        text = f"SELECT sum(qty) OVER (ORDER BY ts {frame}) AS s FROM trades WINDOW RANGE '1 day' ON ts"
+        (error,) = parsed(text).errors
+        assert (error.code, "RANGE UNBOUNDED SLIDE" in error.hint) == ("HDL-103", True)
