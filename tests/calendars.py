@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -15,10 +16,19 @@ from optimizer.workload.values import Calendar, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = 86_400 * 1_000_000
+SPAN = ("since", "until", "instant")
 
 
-def windows_between(window: Window, begin: int, end: int) -> pa.Table:
-    """The windows with an instant in (begin, end]: ``since``, ``until`` and the ``instant``, microseconds."""
+def windows_between(window: Window, begin: int, end: int, first: int | None = None) -> pa.Table:
+    """The windows with an instant in (begin, end]: ``since``, ``until`` and the ``instant``, microseconds.
+
+    ``first``: the first event, None: there is none.
+    """
+    if window.since is not None:
+        ends = _ends(window, begin - window.ago, end - window.ago)
+        day = end if first is None else first // DAY * DAY
+        columns = ([min(day, at) for at in ends], ends, [at + window.ago for at in ends])
+        return pa.table({name: pa.array(at, pa.int64()) for name, at in zip(SPAN, columns, strict=True)})
     starts = dict[int, int]()
     for since, until in sorted(_windows(window, begin, end)):
         # of those that end together the first one
@@ -26,9 +36,7 @@ def windows_between(window: Window, begin: int, end: int) -> pa.Table:
             starts.setdefault(until, since)
     spans = [(_moved(window, since, False), _moved(window, until, True), until) for until, since in starts.items()]
     columns = zip(*spans, strict=True) if spans else ((), (), ())
-    return pa.table(
-        {name: pa.array(at, pa.int64()) for name, at in zip(("since", "until", "instant"), columns, strict=True)}
-    )
+    return pa.table({name: pa.array(at, pa.int64()) for name, at in zip(SPAN, columns, strict=True)})
 
 
 def _moved(window: Window, bound: int, is_end: bool) -> int:
@@ -77,6 +85,18 @@ def _shown_first(day: date, time: int, zone: ZoneInfo) -> tuple[int] | None:
         return (_begin(day, zone, time),)
     moment = shown.replace(tzinfo=zone).astimezone(UTC)
     return (micros(moment),) if moment.astimezone(zone).replace(tzinfo=None) == shown else None
+
+
+def _ends(window: Window, begin: int, end: int) -> list[int]:
+    """Where windows since the first event end, in (begin, end]."""
+    if window.calendar is not None:
+        return sorted({until for _, until in _windows(replace(window, since=None), begin, end) if begin < until <= end})
+    at = window.offset - window.ago
+    return [
+        until
+        for until in range((begin - at) // window.slide * window.slide + at, end + 1, window.slide)
+        if until > begin
+    ]
 
 
 @cache

@@ -234,7 +234,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
     connection = _database()
     for number, part in enumerate(query.window.each):
         if not _is_plain(part):
-            connection.register(f"windows {number}", calendars.windows_between(part, begin, end))
+            first = pc.min(events[time_column].cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+            connection.register(f"windows {number}", calendars.windows_between(part, begin, end, first))
     if query.pattern is not None:
         expanded, condition = _expanded_sequences(query, events, time, condition), "TRUE"
     else:
@@ -535,7 +536,7 @@ def _expanded(window: Window, time: str, number: int = 0) -> str:
 
 def _is_plain(window: Window) -> bool:
     """Whether the windows are equally long, and equally far apart."""
-    return window.calendar is None and not window.cumulative
+    return window.calendar is None and not window.cumulative and window.since is None
 
 
 def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:

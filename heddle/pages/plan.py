@@ -374,7 +374,7 @@ def _queries(books: Sequence[Account], unit: CostUnit) -> Table[QueryRow]:
 
 def _window(window: Window) -> WindowText:
     text, about = window_text(window)
-    if window.ago:
+    if window.ago and window.is_regular:
         about += f", ending {duration(window.ago)} ago"
     if window.per:
         about += f", per {cut(', '.join(map(shown_column, window.per)), 40)}"

@@ -119,15 +119,17 @@ def _lane(number: int, window: Window, queries: int, tree: ExecutionTree, span: 
         # a window of a calendar starts and ends at some of its edges
         edges = [range(shift, span + 1, slide) for slide, shift in progressions([window])]
         starts = range(0, span + 1, window.range) if window.calendar is None else sorted(chain(*edges))
+        starts = [] if window.since is not None else starts
         ends = sorted(chain(*edges))
+    size = span + 1 if window.has_origin else window.range
     range_text, slide_text = words or (length(window.range, tree.per), length(window.slide, tree.per))
     return Lane(
         y=y,
         range=range_text,
         slide=slide_text + (f" × {queries}" if queries > 1 else ""),
         line=f"M{GUTTER} {y}H{x(span)}",
-        window=f"M{x(0)} {y}H{x(min(window.range, span))}",
-        goes_on=window.range > span,
+        window=f"M{x(0)} {y}H{x(min(size, span))}",
+        goes_on=size > span,
         starts="".join(f"M{x(at)} {y}v-9" for at in starts),
         ends="".join(f"M{x(at)} {y}v9" for at in ends),
     )

@@ -260,7 +260,7 @@ CODES_OF_QUERIES = (
     Code("HDL-240", "There is no time zone of this name.", "Take a name of the tz database such as Europe/Berlin."),
     Code(
         "HDL-241",
-        "The lengths or words of a cumulative window, or of one of a calendar, do not go together.",
+        "The lengths or words of a window that is cumulative, of a calendar or since the first event do not match.",
         "Write them as the hint shows.",
     ),
     Code(

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.language.clauses import SEVERAL_WINDOWS, TOGETHER
+from optimizer.language.clauses import LIFETIME_WINDOW, SEVERAL_WINDOWS, TOGETHER
 from optimizer.language.constants import accuracy_argument, constant_argument, constant_arguments, error_argument
 from optimizer.language.expressions import ExpressionReader, filter_of, settled
 from optimizer.language.nodes import (
@@ -371,7 +371,10 @@ def _check_over(node: exp.Expr) -> None:
     """Refuse the windows of SQL."""
     extra = [name for name, value in node.args.items() if value and name not in ("this", "alias", "over")]
     if extra or not _over_name(node):
-        refuse("HDL-103", "OVER takes the name of a window", f"write {SEVERAL_WINDOWS}", node.this)
+        spec = node.args.get("spec")
+        is_lifetime = spec is not None and spec.args.get("start") == "UNBOUNDED"
+        hint = f"a total since the first event is {LIFETIME_WINDOW}" if is_lifetime else f"write {SEVERAL_WINDOWS}"
+        refuse("HDL-103", "OVER takes the name of a window", hint, node.this)
 
 
 def _over_name(node: exp.Expr) -> str:

@@ -18,6 +18,8 @@ CUMULATIVE_WINDOW = "WINDOW CUMULATE '1 day' STEP '1 hour' ON <time column>"
 
 SEVERAL_WINDOWS = "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '1 day') SLIDE '15 minutes' ON <time column>"
 
+LIFETIME_WINDOW = "WINDOW RANGE UNBOUNDED SLIDE '1 day' ON <time column>"
+
 SESSION_WINDOW = "WINDOW SESSION GAP '30 minutes' UP TO '1 day' ON <time column>"
 
 TOGETHER = "\x00"
@@ -31,8 +33,9 @@ PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 @dataclass(frozen=True)
 class WindowWords:
     """A window of the WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS,
-    CUMULATE or SESSION, whose range is UP TO; ``slide``: that of STEP and GAP too, and of a window without either its
-    range; ``zone``: that of IN; ``name``: by which aggregates name it; ``starting``: that of STARTING AT."""
+    CUMULATE or SESSION, whose range is UP TO; ``range``: of RANGE UNBOUNDED this word; ``slide``: that of STEP and GAP
+    too, and of a window without either its range; ``zone``: that of IN; ``name``: by which aggregates name it;
+    ``starting``: that of STARTING AT."""
 
     first_word: str
     range: Token
@@ -52,6 +55,11 @@ class WindowWords:
     @property
     def rows(self) -> bool:
         return self.kind.counts_rows
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Return whether its windows start with the first event."""
+        return self.range.token_type not in (TokenType.STRING, TokenType.NUMBER)
 
     @property
     def second_word(self) -> str:
@@ -189,7 +197,7 @@ def _named_window(words: ClauseReader) -> tuple[Token, str, Token, Token | None]
     words.word("AS")
     words.word("(")
     first_word = words.word("RANGE", "CUMULATE").text.upper()
-    range = words.token(TokenType.STRING, "a quoted duration")
+    range = _range(words, first_word, TokenType.STRING, "a quoted duration")
     if words.follows("ENDING"):
         words.word("ENDING")
         ago = words.token(TokenType.STRING, "a quoted duration")
@@ -229,7 +237,7 @@ def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int
     if first_word == "SESSION":
         return _session_words(words)
     kind, what = (TokenType.NUMBER, "a number of rows") if rows else (TokenType.STRING, "a quoted duration")
-    slide = range = words.token(kind, what)
+    slide = range = _range(words, first_word, kind, what)
     bound, ago, per, zone = None, None, list[Token](), None
     if first_word == "CUMULATE" or words.follows("SLIDE"):
         words.word("STEP" if first_word == "CUMULATE" else "SLIDE")
@@ -253,6 +261,20 @@ def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int
     on = words.path("ON names the time column")
     window = WindowWords(first_word, range, bound is not None, slide, ago, per, zone, on, None, starting)
     return window, words.cursor
+
+
+def _range(words: ClauseReader, first_word: str, kind: TokenType, what: str) -> Token:
+    """The length of a window, or UNBOUNDED."""
+    if not words.follows("UNBOUNDED"):
+        return words.token(kind, what)
+    unbounded = words.word("UNBOUNDED")
+    if first_word != "RANGE":
+        message = f"{first_word} UNBOUNDED has no meaning"
+        raise Refused("HDL-107", message, f"all events since the first: {LIFETIME_WINDOW}", unbounded.start)
+    if words.follows("PRECEDING"):
+        message = "windows since the first event are RANGE UNBOUNDED"
+        raise Refused("HDL-107", message, "leave PRECEDING out", words.word("PRECEDING").start)
+    return unbounded
 
 
 def _session_words(words: ClauseReader) -> tuple[WindowWords, int]:

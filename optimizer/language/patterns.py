@@ -18,7 +18,7 @@ def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group
     if window is not None and not window.kind.has_instants:
         message = f"an event sequence lies in a window of time, not in {window.kind.words}"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
-    if window is not None and (window.cumulative or window.calendar is not None or window.parts):
+    if window is not None and (window.cumulative or window.calendar is not None or window.parts or window.has_origin):
         message = "an event sequence lies in windows that are all equally long"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
     if len(words.events) + len(words.absent) > scope.limits.pattern:

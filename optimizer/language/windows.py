@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot.tokens import Token
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.language.clauses import WindowWords
+from optimizer.language.clauses import LIFETIME_WINDOW, WindowWords
 from optimizer.language.grouping import Grouping
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
@@ -23,7 +24,7 @@ from optimizer.workload.instants import (
     parse_duration,
     rows_text,
 )
-from optimizer.workload.values import CALENDAR_UNITS, SECOND, Calendar, Window
+from optimizer.workload.values import CALENDAR_UNITS, EARLIEST, SECOND, Calendar, Window
 
 _COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
@@ -94,6 +95,8 @@ def read_window(
         raise Refused("HDL-205", message, f"write ON {scope.stream.time}", words.on.start)
     if words.kind.ends_with_pauses:
         return _sessions(words, scope, grouping, findings)
+    if words.is_unbounded:
+        return _since_first(words, scope, grouping, findings)
     if not words.rows and (words.zone is not None or _is_of_calendar(words, has_months)):
         return _warned(_of_calendar(words, scope, findings), words, findings)
     range = _length(words.first_word, words.range, words.rows, scope)
@@ -121,6 +124,26 @@ def _sessions(words: WindowWords, scope: Scope, grouping: Grouping, findings: Fi
         raise Refused("HDL-204", message, hint, words.range.start)
     per = {_counted_by(token, scope, grouping) for token in words.per} or set(grouping.columns)
     return Window.of_sessions(gap, longest, tuple(sorted(per)))
+
+
+def _since_first(words: WindowWords, scope: Scope, grouping: Grouping, findings: Findings) -> Window:
+    """A window from the first event of the stream to each end of a slide."""
+    if words.slide is words.range:
+        message = "RANGE UNBOUNDED needs a SLIDE: the time between two answers"
+        raise Refused("HDL-107", message, f"write {LIFETIME_WINDOW}", words.range.start)
+    if words.at_most:
+        message = "windows since the first event have no refresh bound"
+        raise Refused("HDL-241", message, "leave AT MOST out", words.slide.start)
+    slides, most = replace(words, range=words.slide), scope.limits.warned_ratio
+    window = replace(read_window(slides, scope, grouping, findings), since=EARLIEST)
+    if window.is_moved and words.ago is not None:
+        message = "windows of a calendar since the first event do not end AGO"
+        raise Refused("HDL-241", message, "leave ENDING … AGO out, or write SLIDE in days without IN", words.ago.start)
+    if window.slide * most < 366 * DAY:
+        message = f"a group has {DAY / window.slide:,.0f} answers a day, from its first event on"
+        hint = f"a slide of {duration_text(-(-366 * DAY // most))} or more has fewer: '1 day' is usual"
+        findings.warnings.append(Refused("HDL-319", message, hint, words.slide.start))
+    return window
 
 
 def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits, findings: Findings) -> None:

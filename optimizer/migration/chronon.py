@@ -185,7 +185,7 @@ class _GroupBy:
         length = text_of(path_of(window, "length"))
         unit = _UNITS.get(text_of(path_of(window, "timeUnit")).lower(), "")
         if not members(window) or (length.lstrip("-").isdecimal() and not 0 < int(length) < UNBOUNDED):
-            hint = "give it windows: [Window(length=365, timeUnit=TimeUnit.DAYS)]"
+            hint = "give it windows, or write it over window life AS (RANGE UNBOUNDED) in the query"
             raise Refused("HDL-141", f"{name} has no window: it is over all events", hint, place(near))
         try:
             micros = parse_duration(f"{length} {unit}")

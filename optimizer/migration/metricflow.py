@@ -29,7 +29,7 @@ from optimizer.migration.spans import TimeSpan, fixed_span
 from optimizer.migration.windows import ImportedWindow
 from optimizer.migration.words import DIFFERS, LEFT_OUT
 from optimizer.migration.writing import valid_name
-from optimizer.workload.instants import DAY, calendar_text, parse_calendar_span, parse_duration
+from optimizer.workload.instants import DAY, calendar_text, duration_text, parse_calendar_span, parse_duration
 
 GRAINS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
@@ -186,8 +186,7 @@ class _Query:
             length = self._length(window)
             span = fixed_span(-length - given.ago, -given.ago, "days")
         else:
-            hint = "give it a window: 365 days, or grain_to_date: year"
-            raise Refused("HDL-141", "a cumulative metric of all time", hint, at)
+            span = _all_time(given.ago)
         if path_of(parameters, "measure") is None:
             base = path_of(inner, "metric") or path_of(parameters, "metric")
             return self._input(base, replace(given, ago=0, span=span), parameters)
@@ -361,6 +360,15 @@ class _Query:
         text, _, ago = spans[0].text.partition(" ENDING ")
         step = "STEP" if text.startswith("CUMULATE") else "SLIDE"
         return f"{text} {step} '1 {grain}'" + (f" ENDING {ago}" if ago else "") + zone
+
+
+def _all_time(ago: int) -> TimeSpan:
+    """The span of all events up to so long before the end of a window (microseconds)."""
+    if not ago:
+        return TimeSpan("all_time", "RANGE UNBOUNDED", "days")
+    before = duration_text(ago)
+    name = f"all_time_{before}_ago".replace(" ", "_")
+    return TimeSpan(name, f"RANGE UNBOUNDED ENDING '{before}' AGO", "days", 0, ago)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from optimizer.plan.sequence_sharing import SequenceDiff
 from optimizer.synopses.derivation import shares_of, sources_of
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload import values
-from optimizer.workload.values import ACQ, Window
+from optimizer.workload.values import ACQ, LIFETIME, Window
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
 
 
 def _windows_back(window: Window) -> int:
-    return -(-window.reach // window.slide)
+    return -(-min(window.reach, LIFETIME) // window.slide)
 
 
 def _change(before: float, after: float) -> str:

@@ -230,7 +230,7 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
 
 
 def _true_operations(tree: ExecutionTree, window: Window) -> Fraction | None:
-    if window.cumulative or window.calendar is not None or window.gap is not None:
+    if window.cumulative or window.calendar is not None or window.gap is not None or window.since is not None:
         return None
     slide, shift_back = window.slide, window.ago - window.offset
     full_slides, inner = divmod(window.range, slide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,30 @@ def pinned(plan: SharingPlan, refreshes: Iterable[tuple[int, Sequence[str]]], be
             window = replace(window, at=tuple(instants(window, begin, min(end, query.until)).tolist()))
         return query if window is query.window else replace(query, window=window)
 
-    changed = {query.name: pinned_query(query) for query in plan.workload.queries}
+    return _with_queries(plan, {query.name: pinned_query(query) for query in plan.workload.queries})
+
+
+def since_origins(plan: SharingPlan, origins: Mapping[str, int]) -> SharingPlan:
+    """The plan whose windows since the first event start at the origins of their streams (microseconds)."""
+    return _with_queries(
+        plan,
+        {
+            query.name: query.from_origin(origins[query.stream])
+            if query.window.has_origin and query.stream in origins
+            else query
+            for query in plan.workload.queries
+        },
+    )
+
+
+def origins_of(plan: SharingPlan) -> dict[str, int]:
+    """Starts of the windows since the first event of a pinned plan, by stream (microseconds)."""
+    starts = [(query.stream, part.since) for query in plan.workload.queries for part in query.window.each]
+    return {stream: since for stream, since in starts if since is not None}
+
+
+def _with_queries(plan: SharingPlan, changed: Mapping[str, ACQ]) -> SharingPlan:
+    """The plan with other queries of the same names, whose edges are the same."""
     if all(changed[query.name] is query for query in plan.workload.queries):
         return plan
     trees = []

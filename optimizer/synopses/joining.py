@@ -23,7 +23,7 @@ from optimizer.windows.alignment import Fragments
 from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload.attributes import shown_column
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, SECOND, Stream
+from optimizer.workload.values import ACQ, LIFETIME, SECOND, Stream
 
 CHANGES_A_DAY = 1.0
 """Changes of a dimension a day, unless its stored versions show others."""
@@ -141,7 +141,7 @@ class _Pricing:
         """The price of rows that are written, and read by each run whose windows cover them."""
         costs = self.coefficients
         projection = projected * float(costs.per_row_projected)
-        again = max(query.window.reach for query in queries) / RUN
+        again = max(min(query.window.reach, LIFETIME) for query in queries) / RUN
         return rows * (float(costs.per_partial_row) + projection + again * (float(costs.per_row_read) + projection))
 
     def early(self, family: Family, queries: Sequence[ACQ]) -> float:
@@ -151,7 +151,7 @@ class _Pricing:
         names = {attribute.dimension for attribute in form.attributes.values()}
         changes = sum(self.changes.get(name, CHANGES_A_DAY) for name in names) / 86_400
         repair = max(self.stream.dimension(name).repair for name in names)
-        history = (max(query.window.reach for query in queries) + repair) / SECOND
+        history = (max(min(query.window.reach, LIFETIME) for query in queries) + repair) / SECOND
         again = changes * LIFTED_AGAIN * history * self.profile.rate * PER_EVENT
         return self._price(self.rows(family, queries), queries, 0) + again
 

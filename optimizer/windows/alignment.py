@@ -186,6 +186,9 @@ def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     if window.parts:
         return np.minimum.reduce([starts_of(part, moments) for part in window.parts])
+    if window.since is not None:
+        # before the first event windows are empty
+        return np.minimum(moments - window.ago, window.since)
     if window.calendar is None and not window.cumulative:
         return moments - window.reach
     if window.calendar is None:

@@ -126,6 +126,7 @@ def irregular_words(window: Window) -> tuple[str, str] | None:
         size, offset = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}", window.calendar.offset
         slide = slide if window.calendar.slide is None else calendar_text(window.calendar.slide)
     size += f" from {duration_text(offset)} on" if offset else ""
+    size = "all since the first event" if window.since is not None else size
     size += f" ending {duration_text(window.ago)} ago" if window.ago else ""
     if window.calendar is not None and window.calendar.ago is not None:
         size += f" ending {calendar_text(window.calendar.ago)} ago"

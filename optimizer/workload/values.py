@@ -19,6 +19,10 @@ from typing import Any
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.nested import LeafTypes, Nested
+from optimizer.workload.places import DimensionVersion as DimensionVersion
+from optimizer.workload.places import Origin as Origin
+from optimizer.workload.places import Partition as Partition
+from optimizer.workload.places import later as _later
 from optimizer.workload.value_types import BINARY as BINARY
 from optimizer.workload.value_types import BOOLEAN as BOOLEAN
 from optimizer.workload.value_types import BYTE as BYTE
@@ -88,10 +92,14 @@ def source_columns(group_by: tuple[tuple[str, Type], ...], derived: tuple[tuple[
 
 
 # ------------------------------------------------------------------------------------------- queries
-def _later(default: Any) -> Any:
-    """A field that earlier versions lack: omitted from JSON, and so from hashes, while it has its default."""
-    return field(default=default, metadata={"optional": True})
+EARLIEST = -62_135_596_800 * SECOND
+"""The first instant that is used: the year 1."""
 
+_EVER = 10_000 * 366 * 86_400 * SECOND
+"""Longer than the time from the first instant that is used to the last."""
+
+LIFETIME = 3660 * 86_400 * SECOND
+"""How long windows since the first event are taken to be where costs are compared and no stream is at hand."""
 
 SESSION_CUT = 3600 * SECOND
 """Stored rows of sessions are cut at multiples of it, so that a run reads only the events of the hours that changed."""
@@ -154,6 +162,9 @@ class Window:
     content. The window itself then is their hull: from the earliest start of a part to the instant, at the instants
     that all parts have. A historical window that is cumulative or of a calendar is a part, be it the only one: its end
     does not determine its instant.
+
+    ``since``: RANGE UNBOUNDED, where all its windows start: :data:`EARLIEST`, or in a run the origin of the stream. Its
+    instants and ends are those of windows that tumble, of its slide.
     """
 
     range: int
@@ -167,6 +178,7 @@ class Window:
     parts: tuple[Window, ...] = _later(())
     offset: int = _later(0)
     gap: int | None = _later(None)
+    since: int | None = _later(None)
 
     def __post_init__(self) -> None:
         if self.parts:
@@ -189,6 +201,8 @@ class Window:
             raise ValueError("cumulative windows and those of calendars have no bound")
         if self.calendar is not None and self.ago:
             raise ValueError("windows of a calendar are moved back by its days or months")
+        if self.since is not None and (self.at_most is not None or self.cumulative or not self.kind.has_fragments):
+            raise ValueError("windows since the first event are of time, without a refresh bound or a size")
 
     def _check_parts(self) -> None:
         first = self.parts[0]
@@ -208,7 +222,7 @@ class Window:
             return parts[0]
         widest = max(parts, key=lambda part: part.reach)
         return cls(
-            widest.reach if widest.calendar is None else widest.range,
+            widest.reach if widest.calendar is None and widest.since is None else widest.range,
             widest.slide,
             at_most=widest.at_most,
             calendar=widest.calendar,
@@ -231,9 +245,16 @@ class Window:
     @property
     def is_regular(self) -> bool:
         """Its windows are equally long and start on the multiples of the slide: they are neither cumulative, of a
-        calendar, shifted, several, nor sessions.
+        calendar, shifted, several, sessions, nor since the first event.
         """
-        return not (self.cumulative or self.calendar is not None or self.parts or self.offset or self.gap is not None)
+        return not (
+            self.cumulative
+            or self.calendar is not None
+            or self.parts
+            or self.offset
+            or self.gap is not None
+            or self.since is not None
+        )
 
     @property
     def is_moved(self) -> bool:
@@ -249,6 +270,22 @@ class Window:
     def each(self) -> tuple[Window, ...]:
         """Its parts, or itself."""
         return self.parts or (self,)
+
+    @property
+    def has_origin(self) -> bool:
+        """Return whether it, or one of its parts, starts with the first event of the stream."""
+        return any(part.since is not None for part in self.each)
+
+    @property
+    def settles(self) -> int:
+        """Time from an event to the last instant at which it may enter or leave a window."""
+        return max(part.reach if part.since is None else replace(part, since=None).reach for part in self.each)
+
+    def from_origin(self, origin: int) -> Window:
+        """The window whose parts since the first event start at ``origin``."""
+        if self.parts:
+            return replace(self, parts=tuple(part.from_origin(origin) for part in self.parts))
+        return self if self.since is None else replace(self, since=origin)
 
     @property
     def is_rows(self) -> bool:
@@ -280,6 +317,8 @@ class Window:
         if self.gap is not None:
             # that nothing precedes the longest session shows a gap before it
             return self.range + 2 * self.gap + 1
+        if self.since is not None:
+            return _EVER
         return self.range + self.ago if self.calendar is None else self.calendar.longest
 
     @property
@@ -287,6 +326,8 @@ class Window:
         """Average length of its windows; the sum of those of its parts."""
         if self.parts:
             return sum(part.average for part in self.parts)
+        if self.since is not None:
+            return LIFETIME
         return (self.range + self.slide) // 2 if self.cumulative else self.range
 
     @property
@@ -496,6 +537,10 @@ class ACQ:
 
         return replace(self, window=window).with_outputs(over)
 
+    def from_origin(self, origin: int) -> ACQ:
+        """The query whose windows since the first event start at ``origin``."""
+        return replace(self, window=self.window.from_origin(origin))
+
     def with_outputs(self, change: Callable[[Output], Output]) -> ACQ:
         """The query with each output, and each that it compares or orders by, changed."""
         top = self.top
@@ -522,8 +567,9 @@ class ACQ:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments."""
-        meaning = to_json(self)
+        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments,
+        whenever its stream began."""
+        meaning = to_json(self if not self.window.has_origin else self.from_origin(EARLIEST))
         for cosmetic in ("owner", "text", "table", "asset"):
             meaning.pop(cosmetic, None)
         return digest(meaning)
@@ -534,48 +580,6 @@ class ACQ:
         if self.window.at is None:
             return self.fingerprint
         return replace(self, window=replace(self.window, at=None)).fingerprint
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Source of which Heddle reads a copy: a database, or what only Spark reads.
-
-    - ``format``: as Spark calls it (``table``: a table of a catalogue).
-    - ``path``: a file or folder (absolute), or the JDBC URL of a database.
-    - ``table``: of a catalogue or database.
-    - ``options``: of Spark's reader, sorted.
-    - ``watermark``: for sources without files, a column whose values grow as rows come in.
-    - ``since``: (microseconds) earlier events are not read.
-    - ``copies``: the folder in which its copy lies.
-    - ``zone``: the time zone of a database's timestamps without one; None: UTC, for Spark that of its JVM.
-    """
-
-    format: str
-    path: str = ""
-    table: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-    watermark: str | None = None
-    since: int | None = None
-    copies: str = ""
-    zone: str | None = _later(None)
-
-    @property
-    def name(self) -> str:
-        """Name in messages."""
-        return " ".join(filter(None, (self.format, self.table or self.path)))
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A column whose values are in the names of folders.
-
-    - ``type``: its type; None: as the stream's schema has it, or as its texts are.
-    - ``is_exact``: whether its value is that part of the event time, in UTC.
-    """
-
-    name: str
-    type: Type | None = _later(None)
-    is_exact: bool = _later(False)
 
 
 @dataclass(frozen=True)
@@ -625,24 +629,6 @@ class Source:
             if key not in ("is", "format", "path", "reader", "origin")
         }
         return json.dumps(settings, sort_keys=True) if settings else ""
-
-
-@dataclass(frozen=True)
-class DimensionVersion:
-    """Content of a dimension as a run uses it.
-
-    ``place``: the file with its rows; ``rows``: the hash of the keys and validities, ``columns``: of each other column
-    with them, by its name.
-    """
-
-    place: str
-    rows: str
-    columns: tuple[tuple[str, str], ...]
-
-    @property
-    def id(self) -> str:
-        """The name of the content."""
-        return self.place.rpartition("/")[2].removesuffix(".parquet")
 
 
 @dataclass(frozen=True)
@@ -696,6 +682,11 @@ class Stream:
     event_id: str | None = _later(None)
     nested: tuple[tuple[str, Nested], ...] = _later(())
     dimensions: tuple[Dimension, ...] = _later(())
+
+    @property
+    def revised_for(self) -> int:
+        """Time after an event (microseconds) until which it may come and revise answers since the first event."""
+        return self.lateness if self.allowed_lateness is None else self.allowed_lateness
 
     @property
     def types(self) -> dict[str, Type]:

@@ -155,8 +155,33 @@ def _recompute_interval(
     }
     without |= _deleted(warehouse, row)
     reduced = plan_without(prepared.plan, sorted(without & {query.name for query in prepared.plan.workload.queries}))
-    plans = [reduced, *versions.other_plans(reduced)]
-    queries = [query for query in reduced.workload.queries if query.stream in ends]
+    # answers since the first event are over the files that were known then
+    known: dict[int | None, list[str]] = {}
+    for query in reduced.workload.queries:
+        known.setdefault(row.record.known.get(query.name), []).append(query.name)
+    for moment, names in known.items():
+        then = prepared if moment is None else prepare(warehouse, plan, request, listing.known_at(moment))
+        others = [query.name for query in then.plan.workload.queries if query.name not in names]
+        part = plan_without(then.plan, others)
+        plans = [part, *versions.other_plans(part)]
+        _recompute_queries(warehouse, row, spans, share, engine, chance, then, plans, ends, changed, result)
+
+
+def _recompute_queries(
+    warehouse: Warehouse,
+    row: LogRow,
+    spans: Sequence[tuple[int, int]],
+    share: float,
+    engine: Engine,
+    chance: random.Random,
+    prepared: PreparedRun,
+    plans: Sequence[SharingPlan],
+    ends: Mapping[str, int],
+    changed: Mapping[str, NDArray[np.int64] | None],
+    result: Recomputation,
+) -> None:
+    """Recompute some queries of an interval. ``plans``: as for :func:`_compare`."""
+    queries = [query for query in plans[0].workload.queries if query.stream in ends]
     with tempfile.TemporaryDirectory(prefix="heddle-audit-") as folder:
         staged = Staged(_copied(warehouse, spans, Path(folder)))
         units = units_of(staged, queries, prepared.sources, row.begin, ends, Past())

@@ -328,7 +328,7 @@ def _horizon(warehouse: Warehouse, keep: int) -> str | None:
     if newest is None or not ends:
         return None
     queries = load_plan(warehouse, newest).workload.queries
-    if any(query.kind.reads_from_first for query in queries):
+    if any(query.kind.reads_from_first or query.window.has_origin for query in queries):
         return None
     return day_label(max(ends) - max(query.window.reach for query in queries) - keep)
 

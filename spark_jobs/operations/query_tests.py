@@ -309,7 +309,7 @@ def _answers(test: QueryTest, query: ACQ, stream: Stream) -> tuple[list[Row], Se
         begin, end = FIRST, max(times) + 1 + window.pause + window.end_before
         requested = asked_at(query, ())
     else:
-        span = min(times), max(times) + window.reach + window.period
+        span = min(times), max(times) + window.settles + window.period
         moments = np.unique(np.array(times, dtype=np.int64))
         at = test.at or tuple(instants_over(replace(window, at=None), moments, *span).tolist())
         begin, end, requested = min(at) - 1, max(at), asked_at(query, at)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import instants, starts_of
-from optimizer.workload.values import ACQ
+from optimizer.workload.values import ACQ, EARLIEST
 from spark_jobs.results.relations import relation
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.plans import definitions, planned
@@ -36,7 +36,7 @@ def filled(
     """
     definition = definitions(warehouse, query)[query][-1].query
     _check(definition)
-    due = _due(warehouse, definition, begin, end)
+    due, starts = _due(warehouse, definition, begin, end)
     names = relation(warehouse, query).named("group")
     groups = answers.group_by(names, use_threads=False).aggregate([]) if names else pa.table({})
     size = len(groups) if names else int(len(answers) > 0 or len(due) > 0)
@@ -51,7 +51,7 @@ def filled(
     known = (place < len(due)) & (ends[np.minimum(place, max(len(due) - 1, 0))] == at) if len(due) else place < 0
     is_there[number[known], place[known]] = True
     group, instant = np.nonzero(~is_there[:size])
-    missing = _rows(answers, definition, groups, names, group, due[instant], value)
+    missing = _rows(answers, definition, groups, names, group, (starts[instant], due[instant]), value)
     together = pa.concat_tables([answers, missing])
     return together.sort_by([(name, "ascending") for name in ("window_end", *names)])
 
@@ -70,8 +70,11 @@ def _check(query: ACQ) -> None:
             raise HeddleError("HDL-549", f"{query.name} has no series to fill: {reason}", hint)
 
 
-def _due(warehouse: Warehouse, query: ACQ, begin: int | None, end: int | None) -> NDArray[np.int64]:
-    """The instants in (begin, end] of intervals that were published for a query, ascending."""
+def _due(
+    warehouse: Warehouse, query: ACQ, begin: int | None, end: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The instants in (begin, end] of intervals that were published for a query, ascending, and the starts of their
+    windows."""
     versions = {row.plan_version for row in planned(warehouse, ds.field("query") == query.name)}
     pieces = []
     for row in publish_log.standing(publish_log.publications(warehouse)):
@@ -80,8 +83,13 @@ def _due(warehouse: Warehouse, query: ACQ, begin: int | None, end: int | None) -
             continue
         first = row.begin if begin is None else max(row.begin, begin)
         last = row.end if end is None else min(row.end, end)
-        pieces.append(instants(query.window, first, last) if first < last else np.zeros(0, dtype=np.int64))
-    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *pieces]))
+        if first < last:
+            at = instants(query.window, first, last)
+            window = query.window.from_origin(row.record.origins.get(query.stream, EARLIEST))
+            pieces.append(np.stack([at, starts_of(window, at)]))
+    every = np.concatenate([np.zeros((2, 0), dtype=np.int64), *pieces], axis=1)
+    due, chosen = np.unique(every[0], return_index=True)
+    return due, every[1][chosen]
 
 
 def _numbers(answers: pa.Table, groups: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
@@ -104,11 +112,12 @@ def _rows(
     groups: pa.Table,
     names: Sequence[str],
     group: NDArray[np.int64],
-    due: NDArray[np.int64],
+    windows: tuple[NDArray[np.int64], NDArray[np.int64]],
     value: Decimal,
 ) -> pa.Table:
-    """Rows of some groups (n,) at some instants (n,), in the columns of the answers."""
-    times = {"window_start": starts_of(query.window, due), "window_end": due - query.window.ago, "instant": due}
+    """Rows of some groups (n,) in some ``windows``, their starts and instants (n,), in the columns of the answers."""
+    starts, due = windows
+    times = {"window_start": starts, "window_end": due - query.window.ago, "instant": due}
     columns = []
     for field in answers.schema:
         if field.name in names:

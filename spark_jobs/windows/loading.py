@@ -16,8 +16,9 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.synopses.synopsis import CARRIERS, Synopsis, former_of, synopses_of
 from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
-from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, Stream
+from optimizer.workload.values import ACQ, EARLIEST, STRING, Condition, Literal, Output, Stream
 from spark_jobs.store.arrays.texts import as_texts, key_texts
+from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.data_files import bucket_of, reading
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -29,6 +30,9 @@ from spark_jobs.windows.lookups.kernels import Group, Span, unknown_group
 from spark_jobs.windows.lookups.lookups import Lookups
 from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups
 from spark_jobs.windows.partials.stored_coverage import coverage, named_as_declared
+
+RECENT_RECORDS = 32
+"""Newest publications that are asked where windows since the first event start."""
 
 QueryLookups = Lookups | SequenceLookups
 """Look-ups of one query, over whatever its windows are made of."""
@@ -60,12 +64,21 @@ class Reader:
         group, HDL-607 for windows of rows, HDL-609 for some groups of a query with ORDER BY … LIMIT.
         """
         query, forms = self._stored(name)
-        return self._load(query, *forms[0], begin, end, groups)
+        return self._load(self._since_first(query), *forms[0], begin, end, groups)
 
     def forms(self, name: str) -> QueryForms:
         """The look-ups of a query in all forms in which its partial rows are stored. Raises as :meth:`query`."""
         query, forms = self._stored(name)
+        query = self._since_first(query)
         return QueryForms(query, [partial(self._load, query, *form) for form in forms])
+
+    def _since_first(self, query: ACQ) -> ACQ:
+        """The query with the windows since the first event starting where the newest publication has them start."""
+        if not query.window.has_origin:
+            return query
+        rows = publish_log.newest_rows(self.warehouse, "at", publish_log.PUBLISHED, RECENT_RECORDS)
+        origins = (row.record.origins[query.stream] for row in rows if query.stream in row.record.origins)
+        return query.from_origin(next(origins, EARLIEST))
 
     def _load(
         self,

@@ -12,6 +12,7 @@ FEATURES = (
         "AT MOST",
         "CUMULATE '",
         "SESSION GAP",
+        "RANGE UNBOUNDED",
         "IN 'Europe",
         "'3 months'",
         "window(ts",

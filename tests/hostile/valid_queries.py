@@ -107,6 +107,9 @@ OTHER_WINDOWS = (
     "WINDOW RANGE '1 year' SLIDE '1 quarter' IN 'Pacific/Apia' ON ts",
     "WINDOW SESSION GAP '30 minutes' UP TO '1 day' ON ts",
     "WINDOW SESSION GAP INTERVAL '90' SECONDS UP TO '2 hours' ON ts",
+    "WINDOW RANGE UNBOUNDED SLIDE '1 day' ON ts",
+    "WINDOW RANGE UNBOUNDED SLIDE '1 month' IN 'Europe/Berlin' ON ts",
+    "WINDOW RANGE UNBOUNDED SLIDE '6 hours' ENDING '7 days' AGO ON ts",
 )
 FUNCTIONS = (
     "window(ts, '1 hour')",
@@ -249,6 +252,7 @@ _SEVERAL = (
     "WINDOW h AS (RANGE '1 day'), d AS (RANGE '1 week' ENDING '1 quarter' AGO) SLIDE '1 day' ON ts",
     "WINDOW h AS (RANGE '1 day'), `d` AS (RANGE INTERVAL '2' DAYS), unused AS (RANGE '3 days') SLIDE '1 day' ON ts",
     "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '60 minutes') ON ts",
+    "WINDOW h AS (RANGE '1 day'), d AS (RANGE UNBOUNDED) SLIDE '1 day' ON ts",
 )
 _PLAIN_CALL = re.compile(r"\b(?:avg|sum|count|max|min)\([^()]*\)")
 

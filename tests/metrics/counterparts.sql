@@ -281,9 +281,18 @@ SELECT window_end, card_number,
   coalesce(sum(amount * pow(2, -(epoch_us(window_end) - epoch_us(t)) / 86400e6)), 0) AS decayed
 FROM hops('7 days', '1 day') GROUP BY ALL;
 
+-- name: fennel_total_forever
+SELECT window_end, card_number, sum(amount) AS total, count(*) FILTER (t >= window_end - INTERVAL 1 DAY) AS of_a_day
+FROM ever('1 day') GROUP BY ALL;
+
 -- name: fennel_first_amounts
 SELECT window_end, card_number, list_reverse(list(amount ORDER BY t) FILTER (amount IS NOT NULL)[1:10]) AS amounts
 FROM hops('1 day', '1 hour') GROUP BY ALL;
+
+-- name: risingwave_betting
+SELECT window_end, user_id, count(*) AS bets, count(*) FILTER (status = 'paid') AS wins,
+  count(*) FILTER (status = 'cancelled') AS losses, sum(amount) / count(amount) AS mean_profit, sum(amount) AS profit
+FROM ever('1 day') GROUP BY ALL;
 
 -- name: risingwave_campaigns
 SELECT *, clicks / nullif(impressions, 0) AS ctr, conversions / nullif(clicks, 0) AS conversion_rate FROM (

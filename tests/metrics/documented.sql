@@ -273,11 +273,20 @@ WINDOW d0 AS (RANGE '1 day'), d1 AS (RANGE '1 day' ENDING '1 day' AGO), d2 AS (R
   d5 AS (RANGE '1 day' ENDING '5 days' AGO), d6 AS (RANGE '1 day' ENDING '6 days' AGO) SLIDE '1 day' ON attempt_time
 GROUP BY card_number;
 
+-- name: fennel_total_forever
+SELECT card_number, sum(amount) OVER ever AS total, count(*) OVER d1 AS of_a_day FROM card_attempts
+WINDOW ever AS (RANGE UNBOUNDED), d1 AS (RANGE '1 day') SLIDE '1 day' ON attempt_time GROUP BY card_number;
+
 -- name: fennel_first_amounts
 SELECT card_number, last_k(amount, 10 ORDER BY attempt_time DESC) AS amounts FROM card_attempts
 WINDOW RANGE '1 day' SLIDE '1 hour' ON attempt_time GROUP BY card_number;
 
 -- ---------------------------------------------------------------------------------------- RisingWave
+-- name: risingwave_betting
+SELECT user_id, count(*) AS bets, count_if(status = 'paid') AS wins, count_if(status = 'cancelled') AS losses,
+  avg(amount) AS mean_profit, sum(amount) AS profit
+FROM orders WINDOW RANGE UNBOUNDED SLIDE '1 day' ON order_time GROUP BY user_id;
+
 -- name: risingwave_campaigns
 SELECT marketing.campaign_id, c.campaign_name, c.campaign_type,
   count(DISTINCT CASE WHEN event_type = 'impression' THEN event_id END) AS impressions,

@@ -97,13 +97,6 @@ WINDOW ROWS 5 SLIDE 1 PARTITION BY device ON reading_time GROUP BY device;
 SELECT symbol, ema(price, 0.2) AS ema_02 FROM trades WINDOW ROWS 30 SLIDE 1 PARTITION BY symbol ON trade_time
 GROUP BY symbol;
 
--- name: fennel_total_forever
--- class: unbounded windows
--- code: HDL-107
--- reason: a window without a beginning
-SELECT card_number, sum(amount) OVER ever AS total, count(*) OVER d1 AS of_a_day FROM card_attempts
-WINDOW ever AS (UNBOUNDED), d1 AS (RANGE '1 day') SLIDE '1 day' ON attempt_time GROUP BY card_number;
-
 -- name: risingwave_unusual_volume
 -- class: events as answers
 -- code: HDL-207
@@ -117,14 +110,6 @@ WINDOW RANGE '10 minutes' ON trade_time;
 -- reason: the sum of a window by the mean of the sums of all windows
 SELECT symbol, sum(volume) < 0.8 * avg(sum(volume)) OVER (PARTITION BY symbol) AS potential_spoofing FROM trades
 WINDOW RANGE '10 minutes' ON trade_time GROUP BY symbol;
-
--- name: risingwave_betting
--- class: unbounded windows
--- code: HDL-107
--- reason: a window without a beginning
-SELECT user_id, count(*) AS bets, count_if(status = 'paid') AS wins, count_if(status = 'cancelled') AS losses,
-  avg(amount) AS mean_profit, sum(amount) AS profit
-FROM orders WINDOW UNBOUNDED SLIDE '1 day' ON order_time GROUP BY user_id;
 
 -- name: sigma_guessed_password
 -- class: sequences

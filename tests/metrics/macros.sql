@@ -34,6 +34,17 @@ CREATE MACRO so_far(size, step) AS TABLE
   ) JOIN events ON t >= window_start AND t < window_end
   WHERE due(window_end);
 
+-- Windows of all events before every multiple of the slide.
+CREATE MACRO ever(slide) AS TABLE
+  SELECT window_end, events.*
+  FROM (
+    SELECT make_timestamp(unnest(generate_series(
+      epoch_us(since) // micros(slide) * micros(slide), epoch_us(until), micros(slide)
+    ))) AS window_end
+    FROM bounds
+  ) JOIN events ON t < window_end
+  WHERE due(window_end);
+
 -- Windows of so many months that end with each month.
 CREATE MACRO months(number) AS TABLE
   SELECT window_end, events.*

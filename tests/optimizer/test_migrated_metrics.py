@@ -118,6 +118,14 @@ OTHERS = (
      "sum(amount) AS m FROM fct_orders WINDOW CUMULATE '1 month' STEP '1 day' IN 'UTC' ON at"),
     ("type: cumulative, type_params: {measure: total, cumulative_type_params: {window: {count: 2, granularity: week}}}",
      "sum(amount) AS m FROM fct_orders WINDOW RANGE '14 days' SLIDE '1 day' ON at"),
+    ("type: cumulative, type_params: {measure: total}",
+     "sum(amount) AS m FROM fct_orders WINDOW RANGE UNBOUNDED SLIDE '1 day' ON at"),
+    ("type: cumulative, time_granularity: month, type_params: {measure: total}",
+     "sum(amount) AS m FROM fct_orders WINDOW RANGE UNBOUNDED SLIDE '1 month' IN 'UTC' ON at"),
+    ("type: derived, type_params: {expr: mean - before, metrics: [mean, {name: ever, alias: before, offset_window: 7 "
+     "days}]}}\n  - {name: ever, type: cumulative, type_params: {measure: mean}",
+     "avg(amount) OVER a - avg(amount) OVER b AS m FROM fct_orders WINDOW a AS (RANGE '1 day'), "
+     "b AS (RANGE UNBOUNDED ENDING '7 days' AGO) SLIDE '1 day' ON at"),
     ("type: simple, time_granularity: month, type_params: {measure: total}",
      "sum(amount) AS m FROM fct_orders WINDOW RANGE '1 month' SLIDE '1 month' IN 'UTC' ON at"),
     ("type: ratio, type_params: {numerator: {name: mean, filter: \"{{ Dimension('order__is_food') }}\"}, "
@@ -149,7 +157,6 @@ IN_THE_WAY = (
     (simple("total", ", filter: \"{{ Metric('mean', ['place']) }} > 2\""), "HDL-143"),
     (simple("total", ', filter: "{{ var(1) }}"'), "HDL-146"),
     (simple("total", ', filter: "amount > 1; SELECT 1"'), "HDL-146"),
-    ("  - {name: m, type: cumulative, type_params: {measure: total}}\n", "HDL-141"),
     ("  - {name: m, type: cumulative, type_params: {measure: total, window: 2 months}}\n", "HDL-144"),
     ("  - {name: m, type: derived, type_params: {expr: mean, metrics: [{name: mean, offset_window: 1 month}]}}\n",
      "HDL-144"),

@@ -5,13 +5,17 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from optimizer.windows.alignment import instants, starts_of
 from optimizer.workload import window_kinds
 from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.values import (
     ACQ,
     DOUBLE,
+    EARLIEST,
+    LIFETIME,
     LONG,
     STRING,
     TIMESTAMP,
@@ -79,11 +83,33 @@ def test_windows_of_rows_are_plain(options: dict[str, object]) -> None:
         ({"at_most": 12}, "refresh bound"),
         ({"cumulative": True, "ago": 5}, "not historical"),
         ({"cumulative": True, "at_most": 5}, "have no bound"),
+        ({"since": 0, "at_most": 5}, "since the first event"),
+        ({"since": 0, "cumulative": True}, "since the first event"),
+        ({"since": 0, "per": ()}, "since the first event"),
+        ({"since": 0, "gap": 1, "per": ()}, "since the first event"),
     ],
 )
 def test_windows_of_time_that_cannot_be_are_refused(options: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Window(10, 5, **options)  # type: ignore[arg-type]
+
+
+def test_windows_since_the_first_event_tumble_from_an_origin() -> None:
+    life = Window(5, 5, 2, since=EARLIEST)
+    (later,) = life.from_origin(100).each
+    assert (later.since, later.range, later.has_origin, later.is_regular) == (100, 5, True, False)
+    assert instants(later, 100, 112).tolist() == [105, 110] == instants(replace(life, since=None), 100, 112).tolist()
+    assert starts_of(later, np.array([100, 101, 102, 110])).tolist() == [98, 99, 100, 100]
+    both = Window.of_several([life, Window(10, 5)])
+    assert both.from_origin(7).parts == (Window(10, 5), replace(life, since=7)) and both.has_origin
+    assert (Window(10, 5).from_origin(7), Window(10, 5).has_origin) == (Window(10, 5), False)
+    assert life.settles == 7 and both.settles == 10 and life.reach > 2 * LIFETIME
+
+
+def test_the_origin_is_no_part_of_what_a_query_means() -> None:
+    query = replace(BY_TIME, window=Window(5, 5, since=EARLIEST))
+    assert query.from_origin(7).fingerprint == query.fingerprint != replace(query, window=Window(5, 5)).fingerprint
+    assert query.from_origin(7).definition == query.definition
 
 
 def test_kinds_are_equal_after_a_journey_to_a_worker() -> None:

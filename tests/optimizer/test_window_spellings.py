@@ -8,6 +8,7 @@ from optimizer.language.parser import ParseResult, parse
 from optimizer.workload.instants import irregular_words
 from optimizer.workload.values import (
     ACQ,
+    EARLIEST,
     INT,
     SECOND,
     STRING,
@@ -172,6 +173,26 @@ def test_a_column_of_the_stream_is_meant_before_one_of_the_window() -> None:
             Window.of_sessions(30 * MINUTE, DAY, ()),
             ("session up to 1 day", "pause of 30 minutes"),
         ),
+        (
+            "RANGE UNBOUNDED SLIDE '1 day'",
+            Window(DAY, DAY, since=EARLIEST),
+            ("all since the first event", "1 day"),
+        ),
+        (
+            "range unbounded SLIDE '6 hours' ENDING '7 days' AGO",
+            Window(6 * HOUR, 6 * HOUR, 7 * DAY, since=EARLIEST),
+            ("all since the first event ending 1 week ago", "6 hours"),
+        ),
+        (
+            "RANGE UNBOUNDED SLIDE '1 day' STARTING AT '06:00'",
+            Window(DAY, DAY, offset=6 * HOUR, since=EARLIEST),
+            ("all since the first event", "1 day"),
+        ),
+        (
+            "RANGE UNBOUNDED SLIDE '1 month' IN 'Europe/Berlin'",
+            Window(MONTH, MONTH, calendar=Calendar(BERLIN, (1, "month"), (1, "month")), since=EARLIEST),
+            ("all since the first event", "1 month"),
+        ),
         ("RANGE '1 day' STARTING AT '06:00'", Window(DAY, DAY, offset=6 * HOUR), ("1 day from 6 hours on", "1 day")),
         ("RANGE '2 hours' SLIDE '1 hour' STARTING AT '75 minutes'", Window(2 * HOUR, HOUR, offset=15 * MINUTE), None),
         ("RANGE '7 days' STARTING AT 'Sunday'", Window(7 * DAY, 7 * DAY, offset=3 * DAY), None),
@@ -260,6 +281,15 @@ def test_ordinary_windows_are_stored_as_before() -> None:
     ("marked", "code", "hint"),
     [
         ("FROM trades WINDOW RANGE ^'1 x' ON ts", "HDL-204", "units"),
+        ("FROM trades WINDOW RANGE ^UNBOUNDED ON ts", "HDL-107", "SLIDE '1 day'"),
+        ("FROM trades WINDOW RANGE UNBOUNDED ^PRECEDING SLIDE '1 day' ON ts", "HDL-107", "leave"),
+        ("FROM trades WINDOW ROWS ^UNBOUNDED SLIDE 1 ON ts", "HDL-107", "RANGE UNBOUNDED"),
+        ("FROM trades WINDOW CUMULATE ^UNBOUNDED STEP '1 day' ON ts", "HDL-107", "RANGE UNBOUNDED"),
+        ("FROM trades WINDOW SESSION GAP '1 hour' UP TO ^UNBOUNDED ON ts", "HDL-107", "UP TO '1 day'"),
+        ("FROM trades WINDOW RANGE UNBOUNDED SLIDE AT MOST ^'1 day' ON ts", "HDL-241", "AT MOST"),
+        ("FROM trades WINDOW RANGE UNBOUNDED SLIDE ^'1 ms' ON ts", "HDL-306", ""),
+        ("FROM trades WINDOW RANGE UNBOUNDED SLIDE ^'3661 days' ON ts", "HDL-307", ""),
+        ("FROM trades PATTERN ^SEQ(a, b) ON symbol WINDOW RANGE UNBOUNDED SLIDE '1 day' ON ts", "HDL-220", "WINDOW"),
         ("FROM trades WINDOW RANGE ^INTERVAL HOUR ON ts", "HDL-204", "INTERVAL '1' HOUR"),
         ("FROM trades WINDOW RANGE ^INTERVAL 5 ON ts", "HDL-204", "5 minutes"),
         ("FROM trades WINDOW RANGE INTERVAL '1' HOUR ^TO SECOND ON ts", "HDL-107", "WINDOW RANGE"),
@@ -386,3 +416,10 @@ def test_a_slide_of_a_calendar_beyond_its_range_is_warned_of() -> None:
     result = parsed("SELECT count(*) FROM trades WINDOW RANGE '1 month' SLIDE '1 quarter' ON ts")
     assert [diagnostic.code for diagnostic in result.diagnostics] == ["HDL-210"] and len(result.queries) == 1
     assert "1 quarter" in result.diagnostics[0].message
+
+
+def test_a_running_total_as_sql_has_it_shows_the_window() -> None:
+    for frame in ("RANGE UNBOUNDED PRECEDING", "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"):
+        text = f"SELECT sum(qty) OVER (ORDER BY ts {frame}) AS s FROM trades WINDOW RANGE '1 day' ON ts"
+        (error,) = parsed(text).errors
+        assert (error.code, "RANGE UNBOUNDED SLIDE" in error.hint) == ("HDL-103", True)

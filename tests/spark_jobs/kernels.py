@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from hypothesis import HealthCheck, settings
 
 from optimizer.plan.builder import build_plan
+from optimizer.plan.pinning import since_origins
 from optimizer.synopses.synopsis import synopses_of
+from optimizer.workload.instants import DAY
 from optimizer.workload.predicates import normal
 from optimizer.workload.values import ACQ, Workload
 from spark_jobs.engine.workers import uncounted
@@ -70,8 +72,10 @@ def kernel_answers(
     ``homes``: number of the synopsis that each query's family is put into; without them each has its own.
     """
     case = normalised(case)
-    plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm)
     table = decoded(case)
+    plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm)
+    first = pc.min(table[case.stream.time].cast(pa.int64())).as_py()
+    plan = since_origins(plan, {} if first is None else {case.stream.name: first // DAY * DAY})
     bounds = sorted({0, len(table), *(cut % (len(table) + 1) for cut in cuts)})
     pieces = [table.slice(low, high - low).combine_chunks() for low, high in zip(bounds, bounds[1:], strict=False)]
     together: dict[int, list[str]] = {}

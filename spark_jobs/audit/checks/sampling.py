@@ -80,6 +80,8 @@ def kinds_of(query: ACQ) -> list[str]:
         kind = query.kind.name
     elif window.parts:
         kind = "several"
+    elif window.since is not None:
+        kind = "since first"
     elif window.calendar is not None:
         kind = "calendar"
     elif window.cumulative:

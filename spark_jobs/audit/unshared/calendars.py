@@ -19,7 +19,8 @@ _MONDAY = 4
 
 
 def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
-    """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps."""
+    """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps. Of windows since the
+    first event those that end within its range."""
     if window.calendar is None and not window.cumulative:
         spans = _shifted(F.unix_micros(time), window)
     elif window.calendar is None:
@@ -29,6 +30,9 @@ def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
         spans = _cumulative(window.calendar, window.slide, time)
     else:
         spans = _ranges(window.calendar, time)
+    if window.since is not None:
+        since = F.lit(window.since).cast("bigint")
+        spans = F.transform(spans, lambda span: _span(F.least(span["end"], since), span["end"]))
     return F.transform(
         spans,
         lambda span: F.struct(
@@ -65,6 +69,8 @@ def instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
 
 def start_at(window: Window, instant: SparkColumn) -> SparkColumn:
     """The start (microseconds) of a window at an instant that it has."""
+    if window.since is not None:
+        return F.least(_moved_back(window, instant, True), F.lit(window.since).cast("bigint"))
     spans = windows_holding(_not_historical(window), F.timestamp_micros(instant - 1))
     at_instant = F.filter(spans, lambda span: F.unix_micros(span["end"]) == instant)
     return _moved_back(window, F.unix_micros(F.element_at(at_instant, 1)["start"]), False)

@@ -9,6 +9,7 @@ Columns are built only from Heddle's values, never from query text.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -54,7 +55,7 @@ WindowColumns = Mapping[str, SparkColumn]
 
 def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     """Answer one query with one plain Spark aggregation over Spark's sliding ``window()``: every window of the
-    frame.
+    frame, of those since the first event the ones up to the last event.
 
     Returns window_start and window_end (of the content: a historical window's instant is ``ago`` later), the group
     columns and the outputs, of the answers that satisfy HAVING. Integers are summed as Spark does, in 64 bits (null
@@ -83,14 +84,17 @@ def _in_windows_of_time(
     frame: DataFrame, query: ACQ, time: SparkColumn, schema: Schema
 ) -> tuple[DataFrame, WindowColumns]:
     """The events of a query, once for every window that holds them."""
-    range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
     frame, window = _filtered(frame, query, schema), _window_columns()
+    if query.window.has_origin:
+        query = replace(query, window=_over_frame(frame, query.window, time))
+    range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
     if query.window.parts:
         return _in_several_windows(frame, query, time), window
     if not query.window.is_regular:
         frame = frame.select("*", F.explode(windows_holding(query.window, time)).alias("heddle window"))
         if query.window.at is not None:
-            frame = frame.where(F.unix_micros(window["window_end"]).isin(list(query.window.at)))
+            instants = F.unix_micros(window["window_end"]) + query.window.ago
+            frame = frame.where(instants.isin(list(query.window.at)))
         return frame, window
     ends = F.unix_micros(window["window_start"]) + range_
     window["window_end"] = F.timestamp_micros(ends)
@@ -102,6 +106,21 @@ def _in_windows_of_time(
         ends_due = [instant - query.window.ago for instant in query.window.at]
         frame = frame.where(ends.isin(ends_due) if ends_due else F.lit(False))
     return frame, window
+
+
+def _over_frame(frame: DataFrame, window: Window, time: SparkColumn) -> Window:
+    """The window whose parts since the first event have a range: that of the times of the frame."""
+    ((first, last),) = frame.agg(F.min(F.unix_micros(time)), F.max(F.unix_micros(time))).collect()
+    if window.parts:
+        return replace(window, parts=tuple(_over_frame(frame, part, time) for part in window.parts))
+    if window.since is None or first is None:
+        return window
+    slides = (last - first) // window.slide + 3
+    calendar = window.calendar
+    if calendar is not None and calendar.slide is not None:
+        count, unit = calendar.slide
+        calendar = replace(calendar, range=(slides * count, unit))
+    return replace(window, range=slides * window.slide, calendar=calendar)
 
 
 def _over_schema(query: ACQ) -> Schema:

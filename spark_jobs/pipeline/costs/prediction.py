@@ -104,7 +104,10 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
                 until = min(part.end, extent[1] + query.window.reach - 1)
                 windows = instants_between(query.window, max(work.begin, extent[0]), until)
                 features["answers"] += groups[name] * windows
-                features["fragments_combined"] += rows * windows * query.window.average / (part.end - part.begin)
+                covered = sum(
+                    each.average if each.since is None else part.end - part.begin for each in query.window.each
+                )
+                features["fragments_combined"] += rows * windows * covered / (part.end - part.begin)
     return dict(features)
 
 

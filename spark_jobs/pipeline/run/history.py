@@ -29,6 +29,7 @@ from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.plans import current_version, load_plan
 from spark_jobs.store.warehouse.publish_log import LogRow, Publications
 from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.streams.sources.first_events import newest_removal
 from spark_jobs.streams.sources.late_events import LateDataImpact
 from spark_jobs.streams.sources.ledger import NOWHERE, Ledger, admitted, ledger, opened
 
@@ -162,6 +163,10 @@ def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations,
         newer = np.ones(len(positions), dtype=bool)
         if arrivals is not None:
             newer = arrivals.newest_in(begins[positions], ends[positions]) > listed_at[positions]
+            # what was in windows since the first event may be of any time
+            is_shorter = listed_at[positions] < newest_removal(arrivals)
+            if is_shorter.any():
+                newer |= is_shorter & known.is_since_first[known.owner[positions]]
         doubt[known.owner[positions[newer]]] = True
     return np.flatnonzero(doubt)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan import pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.partitions import is_exact
@@ -203,6 +204,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     prepared = preparation.prepare(run.warehouse, plan, request, listing)
     record.diagnostics += prepared.diagnostics
     record.basis, record.failed, record.repeated = prepared.basis, list(prepared.failed), prepared.repeated
+    record.origins = pinning.origins_of(prepared.plan)
     ends = {name: min(request.end, request.clock - plan.workload.stream(name).lateness) for name in listing.sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < request.end}
     record.listed, record.read = listing.newest, preparation.spans_read(prepared, listing.pinned(plan))

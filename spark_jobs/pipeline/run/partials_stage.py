@@ -12,6 +12,7 @@ import numpy as np
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
+from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import Stream
 from spark_jobs.engine.workers import Count, Task, tasks_for
@@ -26,10 +27,10 @@ from spark_jobs.pipeline.run.partials_task import (
     lift_task,
 )
 from spark_jobs.pipeline.run.silences import silence
-from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.pipeline.run.values import Allocated, FilledRun, Instants, PreparedRun, Run
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, bucket_rows
-from spark_jobs.store.warehouse.publish_log import coded_error, refuse
+from spark_jobs.store.warehouse.publish_log import LogRow, coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.streams.sources.unmatched import Unmatched, stored, warnings_of_unmatched
@@ -97,11 +98,29 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
         if record.narrow:
             instants = changed.instants
             narrowed = narrowing.narrowed_plan(plan, instants)
-    content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
+    record.known = _known(prepared, plan, allocated.base if instants is not None else None, instants)
+    content = preparation.content_hash(
+        prepared.plan, work, sources, ends, begin, prepared.request.end, prepared.listing.arrivals
+    )
     if instants is not None:
         work = narrowing.narrowed_work(work, narrowed, begin)
     filled = tuple(request for stream in streams.values() for request in stream.filled)
     return FilledRun(allocated, plan, narrowed, instants, sources, ends, tuple(work), filled, content)
+
+
+def _known(prepared: PreparedRun, plan: SharingPlan, base: LogRow | None, instants: Instants | None) -> dict[str, int]:
+    """The newest ledger entry that the answers of each query since the first event know: of this run, or of ``base``,
+    whose answers stay if none of the query's ``instants`` is answered again."""
+    known = {}
+    for query in plan.workload.queries:
+        if query.window.has_origin:
+            stays = base is not None and instants is not None and query.name not in instants
+            known[query.name] = (
+                base.record.known.get(query.name, base.record.listed.get(query.stream, 0))
+                if stays and base is not None
+                else prepared.listing.newest[query.stream]
+            )
+    return known
 
 
 def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream | None:

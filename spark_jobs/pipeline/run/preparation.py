@@ -13,9 +13,10 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan import instants_due, pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
+from optimizer.windows.alignment import history_start
 from optimizer.workload.attributes import columns_read
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import DimensionVersion, Stream, digest
+from optimizer.workload.values import EARLIEST, DimensionVersion, Stream, digest
 from spark_jobs.engine.workers import Available, unavailable
 from spark_jobs.pipeline.planning.live_runs import refreshed_at
 from spark_jobs.pipeline.run import dimensions
@@ -24,8 +25,9 @@ from spark_jobs.pipeline.run.values import PreparedRun, RunRequest, SourceListin
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.clusters import far_warnings
 from spark_jobs.streams.sources.decoding import missing_columns, repeated_rows
+from spark_jobs.streams.sources.first_events import removed_before
 from spark_jobs.streams.sources.formats import format_of
-from spark_jobs.streams.sources.ledger import Listed, admitted, ledger, opened
+from spark_jobs.streams.sources.ledger import Ledger, Listed, admitted, ledger, opened
 from spark_jobs.streams.sources.looks import Look
 from spark_jobs.streams.sources.repetitions import distinct
 from spark_jobs.streams.sources.splits import Split, snapshot_token
@@ -106,7 +108,7 @@ def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, 
     """
     if _reads_from_first(plan, name):
         return None
-    first = begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0)
+    first = max(EARLIEST, begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0))
     return first - first % DAY, end + -end % DAY
 
 
@@ -129,21 +131,26 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     ticks = [(instant, tuple(name for name in names if name in query_names)) for instant, names in ticks]
     plan = plan_without(pinning.pinned(plan, ticks, begin, end), listing.unfit)
     sources, failed = dict(listing.sources), list(listing.failed)
+    diagnostics: list[dict[str, Any]] = []
+    origins: dict[str, int] = {}
+    for name in [name for name in sources if _has_origin(plan, name)]:
+        try:
+            origins[name] = _origin(listing.first_event(name), begin, end)
+        except HeddleError as error:
+            diagnostics.append(_unread(error, failed, name))
+            del sources[name]
+    plan = pinning.since_origins(plan, origins)
     ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}
     work = synopsis_work(plan, begin, ends)
     assert listing.within is None or (listing.within[0] <= begin and listing.within[1] >= end)
     repeated: dict[str, int] = {}
-    diagnostics: list[dict[str, Any]] = []
     for name in list(sources):
         try:
             trust = not request.recompute
             sources[name] = _distinct(warehouse, plan, name, sources[name], work, begin, ends[name], trust)
             repeated[name] = sum(len(repeated_rows(split)) for split in sources[name])
         except HeddleError as error:
-            if is_fatal(error.diagnostic.code):
-                raise
-            diagnostics.append(error.diagnostic.to_json())
-            failed.append(name)
+            diagnostics.append(_unread(error, failed, name))
             del sources[name], ends[name]
     work = [part for part in work if part.synopsis.stream in sources]
     return PreparedRun(
@@ -154,12 +161,26 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
         sources,
         ends,
         tuple(work),
-        content_hash(plan, work, sources, ends, begin, end),
+        content_hash(plan, work, sources, ends, begin, end, listing.arrivals),
         query_hash(plan),
         {name: events for name, events in repeated.items() if events},
         tuple(failed),
         tuple(diagnostics),
     )
+
+
+def _origin(first: int | None, begin: int, end: int) -> int:
+    """Start of the windows since the first event: its day (UTC), or, if it is not before ``end``, that of ``begin``."""
+    first = begin if first is None or first >= end else first
+    return first - first % DAY
+
+
+def _unread(error: HeddleError, failed: list[str], name: str) -> dict[str, Any]:
+    """The diagnostic of a stream that cannot be read, which is noted as failed. Raises the error if it is fatal."""
+    if is_fatal(error.diagnostic.code):
+        raise error
+    failed.append(name)
+    return error.diagnostic.to_json()
 
 
 def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> list[SynopsisWork]:
@@ -187,7 +208,7 @@ def spans_read(prepared: PreparedRun, plan: SharingPlan) -> dict[str, tuple[int,
     spans = {}
     for name in prepared.sources:
         stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
-        first = min((part.begin for part in prepared.work if part.synopsis.stream == name), default=last)
+        first = _decisive_from(prepared.plan, prepared.work, name, prepared.request.begin, last)
         if _reads_from_first(prepared.plan, name):
             first = EVER
         elif stream.event_id is not None:  # what repeats an event is looked for on its whole day
@@ -224,14 +245,37 @@ def content_hash(
     ends: dict[str, int],
     begin: int,
     end: int,
+    arrivals: Mapping[str, Ledger],
 ) -> str:
     """Hash of all that decides the answers of an interval; the plan's shape is not among it."""
-    tokens = []
+    tokens: list[Any] = []
     for name, splits in sorted(sources.items()):
-        first = min((part.begin for part in work if part.synopsis.stream == name), default=end)
+        first = _decisive_from(plan, work, name, begin, end)
         token = snapshot_token(splits, EVER if _reads_from_first(plan, name) else first, ends[name])
-        tokens.append([name, token, ends[name]])
+        removed = removed_before(plan.workload.stream(name), arrivals[name], first) if _has_origin(plan, name) else []
+        tokens.append([name, token, ends[name], *([removed] if removed else [])])
     return digest([query_hash(plan), tokens, begin, end])
+
+
+def _decisive_from(plan: SharingPlan, work: Sequence[SynopsisWork], name: str, begin: int, default: int) -> int:
+    """The time from which files that come change the answers of the windows that end after ``begin``, if they come in
+    time. The windows since the first event read earlier events, too, of which only those count that are known.
+    """
+    stream = plan.workload.stream(name)
+    firsts = []
+    for part in (part for part in work if part.synopsis.stream == name):
+        windows = [window for query in part.queries for window in query.window.each]
+        bounded = [window for window in windows if window.since is None]
+        if len(bounded) < len(windows):
+            firsts.append(begin - stream.revised_for)
+            firsts.append(history_start(bounded, begin, part.last_instant))
+        else:
+            firsts.append(part.begin)
+    return min(firsts, default=default)
+
+
+def _has_origin(plan: SharingPlan, name: str) -> bool:
+    return any(query.window.has_origin for query in plan.workload.queries_of(name))
 
 
 def query_hash(plan: SharingPlan) -> str:

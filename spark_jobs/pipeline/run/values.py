@@ -27,6 +27,7 @@ from spark_jobs.store.warehouse.data_files import DataFile
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.event_counts import EventCounts
+from spark_jobs.streams.sources.first_events import first_event
 from spark_jobs.streams.sources.ledger import Ledger
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.windows.partials.fill_request import FillRequest
@@ -142,7 +143,7 @@ class SourceListing:
     It has their splits and the ledger of their files, the names of those that cannot be listed, the names of the
     ``unfit`` queries that use a column which their stream does not have, and the problems of both. ``within``: the
     instants of the only windows that it serves; None: it serves all. ``streams``: the streams, with the versions of
-    their dimensions.
+    their dimensions. ``firsts``: the first events, as far as they were asked for.
     """
 
     sources: dict[str, list[Split]]
@@ -152,6 +153,22 @@ class SourceListing:
     problems: list[dict[str, Any]]
     within: tuple[int, int] | None = None
     streams: dict[str, Stream] = field(default_factory=dict)
+    firsts: dict[str, int | None] = field(default_factory=dict)
+
+    def first_event(self, name: str) -> int | None:
+        """Time of the first event of a stream (microseconds), or somewhat earlier; None: it has none."""
+        if name not in self.firsts:
+            self.firsts[name] = first_event(self.streams[name], self.sources[name])
+        return self.firsts[name]
+
+    def known_at(self, noted: int) -> SourceListing:
+        """The listing without the files that came after a moment of the ledgers (microseconds)."""
+        later = {name: {file.identity for file in files.since(noted)} for name, files in self.arrivals.items()}
+        sources = {
+            name: [split for split in splits if split.identity not in later[name]]
+            for name, splits in self.sources.items()
+        }
+        return replace(self, sources=sources, firsts={})
 
     def pinned(self, plan: SharingPlan) -> SharingPlan:
         """The plan with its streams as they were listed."""

@@ -59,7 +59,8 @@ class RunRecord:
     ``radius``: the changes of an interval that was published before
     (:class:`spark_jobs.streams.sources.late_events.LateDataImpact`). ``narrow``: only the windows that it may have
     changed were published again. This requires that ``basis``, the hash of what decides answers in addition to the
-    sources, is unchanged.
+    sources, is unchanged. Windows since the first event: ``origins`` has where they start, by stream, and ``known`` by
+    query the newest entry of the ledger that its answers of the interval know (microseconds).
 
     Answers: ``readers`` is what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.change`;
     None: not known, or nothing was published); ``assets`` the same of each query that is an asset and has other
@@ -115,6 +116,8 @@ class RunRecord:
     assets: dict[str, dict[str, int]] | None = None
     rewritten: dict[str, int] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
+    origins: dict[str, int] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
     live: bool = False
     late: bool = False
     refreshes: list[dict[str, Any]] = field(default_factory=list)
@@ -432,6 +435,12 @@ class Publications:
         stored = self.columns(["interval_start", "interval_end", "table_version"])
         begin, end, versions = (_numbers(column) for column in stored.columns)
         return begin, end, versions
+
+    @cached_property
+    def is_since_first(self) -> NDArray[np.bool_]:
+        """Mask of those with answers of windows since the first event (n,), as their records have origins."""
+        text = self.columns(["record"])["record"].combine_chunks()
+        return pc.fill_null(pc.match_substring(text, '"origins": {"'), False).to_numpy(zero_copy_only=False)
 
     @cached_property
     def all_standing(self) -> NDArray[np.bool_]:

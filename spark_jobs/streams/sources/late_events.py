@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Fragments, ends_of, starts_of
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.values import ACQ, Stream
+from optimizer.workload.values import ACQ, EARLIEST, Stream
 from spark_jobs.streams.sources.changed_attributes import NO_VERSIONS, Versions, changed_instants, instants_near
 from spark_jobs.streams.sources.decoding import read_split, times_of
 from spark_jobs.streams.sources.expressions import passed
@@ -115,12 +115,12 @@ def change(
         by_feed += len(met_files) - len(news)
         columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
         batches = [
-            batch
+            (batch, news[split.identity].arrived - stream.revised_for)
             for split in splits
             if split.identity in news and split.may_hold(first, end)
             for batch in read_split(stream, split, columns)
         ]
-        times, events = _late(stream, batches, first, end)
+        times, events, in_time = _late(stream, batches, first, end)
         rows += len(times) + len(changed)
         at = np.concatenate([times, np.array([low for low, _ in changed], dtype=np.int64)])
         for edges in fragments.get(name, ()):
@@ -138,15 +138,20 @@ def change(
                 touched[query.name] = None
                 names += [query.name] * (len(times) > 0 or bool(removed) or bool(changed))
                 continue
-            query_times = times
+            query_times, query_in_time = times, times[in_time]
             if query.filter is not None and len(times):
-                query_times = times[passed(query.filter, events, stream.types)]
-            hit = _windows(query, query_times, removed, changed, begin, end, due.get(name, end), possible)
+                passes = passed(query.filter, events, stream.types)
+                query_times, query_in_time = times[passes], times[passes & in_time]
+            late = (query_times, query_in_time)
+            hit = _windows(query, late, removed, changed, begin, end, due.get(name, end), possible)
             if joined and query.name in joined:
                 hit = np.union1d(hit, joined[query.name])
             windows += len(hit)
             names += [query.name] * bool(len(hit))
-            if stream.event_id is not None and moved:
+            if query.window.has_origin:
+                # all that is answered again knows the same files
+                touched |= {query.name: None} if len(hit) else {}
+            elif stream.event_id is not None and moved:
                 touched[query.name] = None
             elif len(hit):
                 touched[query.name] = hit
@@ -165,23 +170,29 @@ def _within(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tupl
     return [(max(low, begin), min(high, end)) for low, high in spans if low < end and high > begin]
 
 
-def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: int) -> tuple[Any, Any]:
-    """The times of the events in [begin, end), ascending, and the events in that order."""
-    batches_of_span = []
-    for batch in batches:
+def _late(
+    stream: Stream, batches: Iterable[tuple[pa.RecordBatch, int]], begin: int, end: int
+) -> tuple[NDArray[np.int64], Any, NDArray[np.bool_]]:
+    """The times of the events in [begin, end), ascending, the events in that order, and which came in time: those that
+    are not before the time that their batch is given with."""
+    batches_of_span, in_time = [], []
+    for batch, since in batches:
         times, batch, _ = times_of(batch, stream)
-        batches_of_span.append(batch.filter(pa.array((times >= begin) & (times < end))))
+        is_inside = (times >= begin) & (times < end)
+        batches_of_span.append(batch.filter(pa.array(is_inside)))
+        in_time.append(times[is_inside] >= since)
     if not batches_of_span:
-        return np.zeros(0, dtype=np.int64), None
+        return np.zeros(0, dtype=np.int64), None, np.zeros(0, dtype=bool)
     table = pa.Table.from_batches(batches_of_span).combine_chunks()
-    table = table.take(pc.sort_indices(table, [(stream.time, "ascending")]))
+    order = pc.sort_indices(table, [(stream.time, "ascending")])
+    table = table.take(order)
     batch = table.combine_chunks().to_batches()[0] if len(table) else batches_of_span[0]
-    return times_of(batch, stream)[0], batch
+    return times_of(batch, stream)[0], batch, np.concatenate(in_time)[order.to_numpy()]
 
 
 def _windows(
     query: ACQ,
-    times: Any,
+    late: tuple[NDArray[np.int64], NDArray[np.int64]],
     gone: Sequence[Arrival],
     changed: Sequence[tuple[int, int]],
     begin: int,
@@ -189,11 +200,12 @@ def _windows(
     due: int,
     possible: Iterable[tuple[int, int]],
 ) -> NDArray[np.int64]:
-    """Instants in (begin, end] whose windows contain one of the times (ascending), may have contained removed or
-    ``changed`` events (spans, ascending and disjoint), or end after ``due`` and may contain an event: events are
-    ``possible`` in these spans.
+    """Instants in (begin, end] whose windows contain one of the ``late`` times (ascending), may have contained removed
+    or ``changed`` events (spans, ascending and disjoint), or end after ``due`` and may contain an event: events are
+    ``possible`` in these spans. ``late``: all times, and those that came in time, which alone revise windows since the
+    first event.
     """
-    window = query.window
+    window, (times, in_time) = query.window, late
     spans = [
         (-FAR if arrival.begin is None else arrival.begin, FAR if arrival.end is None else arrival.end)
         for arrival in gone
@@ -203,8 +215,10 @@ def _windows(
         at = np.union1d(at, instants_near(window, times[:0], disjoint(possible), max(begin, due), end))
     hit = at > due
     for part in window.each:
-        starts, ends = starts_of(part, at), ends_of(part, at)
-        hit |= (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
+        # the first event may have been another
+        starts, ends = starts_of(part.from_origin(EARLIEST), at), ends_of(part, at)
+        counted = times if part.since is None else in_time
+        hit |= (np.searchsorted(counted, starts) < np.searchsorted(counted, ends)) | met(changed, starts, ends)
         for low, high in spans:
             hit |= (ends > low) & (starts < high)
     return at[hit]

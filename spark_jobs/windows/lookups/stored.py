@@ -86,7 +86,7 @@ class StoredSpans:
         """Raise HDL-604 for the first of some instants whose window is not stored. ``window``: the query's, or one
         from a request.
         """
-        starts, ends = starts_of(window, moments), ends_of(window, moments)
+        starts, ends = _bounds(window, moments)
         wrong = np.flatnonzero(~self.inside(moments, window))
         if len(wrong):
             self.check(int(starts[wrong[0]]), int(ends[wrong[0]]))
@@ -104,12 +104,17 @@ class StoredSpans:
             at = max(at, high) if low < high else at
 
     def inside(self, moments: Longs, window: Window) -> NDArray[np.bool_]:
-        """Return whether the window of each instant (n,) is stored."""
-        starts, ends = starts_of(window, moments), ends_of(window, moments)
-        inside = np.zeros(len(moments), dtype=bool)
+        """Return whether the window of each instant (n,) is stored, as all are before the first event."""
+        starts, ends = _bounds(window, moments)
+        inside = starts >= ends
         for first, last in self.spans:
             inside |= (starts >= first) & (ends <= last)
         return inside
+
+
+def _bounds(window: Window, moments: Longs) -> tuple[Longs, Longs]:
+    """From where and up to where the windows of some instants (n,) need events."""
+    return starts_of(window, moments), np.maximum.reduce([ends_of(part, moments) for part in window.each])
 
 
 class StoredLookups:

@@ -50,8 +50,9 @@ from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.measure import native_frame, sample_of
 from spark_jobs.audit.unshared.windows import recompute, unshared
 from spark_jobs.streams.sources.replacements import disjoint
-from tests.calendars import windows_between
+from tests.calendars import DAY, windows_between
 from tests.historical import historical_cases
+from tests.lifetimes import lifetime_cases
 from tests.oracle import SKETCHED, TWO, answers, column_names, compare
 from tests.sizes import examples
 from tests.spark_jobs.audit.spark_answers import as_answers
@@ -143,9 +144,9 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
 
 @pytest.mark.longer
 @settings(FEW, max_examples=examples(6))
-@given(case=st.one_of(calendar_cases(3, 30), several_cases(2, 30)))
+@given(case=st.one_of(calendar_cases(3, 30), several_cases(2, 30), lifetime_cases(2, 10)))
 def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case) -> None:
-    """Windows of calendars, cumulative and several ones, by Spark's functions of time zones."""
+    """Windows of calendars, cumulative, several and those since the first event, by Spark's functions of time zones."""
     # what comes is not the same in every edition of the tz database
     assume(case.end < 1_735_689_600 * SECOND)
     # an event has a row for each of its windows
@@ -154,9 +155,13 @@ def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case)
     frame = spark.createDataFrame(case.events.combine_chunks())
     for query in case.workload.queries:
         counts = (Output(f"out_{at}", "count", None, None, LONG, window=at) for at in range(len(query.window.each)))
-        query = replace(query, having=(), outputs=tuple(counts))
-        rows = as_answers(query, unshared(frame, query, "ts").toArrow(), case.begin, case.end)
-        assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == [], query
+        query = replace(query, having=(), top=None, outputs=tuple(counts))
+        times = pc.min_max(case.events["ts"].cast(pa.int64())).as_py()
+        first, last, end = times["min"], times["max"], case.end
+        if query.window.has_origin and first is not None:
+            query, end = query.from_origin(first // DAY * DAY), min(end, last)
+        rows = as_answers(query, unshared(frame, query, "ts").toArrow(), case.begin, end)
+        assert compare(query, rows, answers(query, case.events, "ts", case.begin, end)) == [], query
 
 
 HOUR, MONTH = 3600 * SECOND, (1, "month")
@@ -204,6 +209,7 @@ RECOMPUTED = st.one_of(
     sequence_cases(most_queries=2),
     several_cases(2),
     historical_cases(2),
+    lifetime_cases(2),
     session_cases(most_queries=2),
 )
 

@@ -47,6 +47,9 @@ FROM trades WINDOW RANGE '30 minutes' SLIDE '10 minutes' ON ts GROUP BY kind;
 -- name: sets
 SELECT top_k(customer, 3) AS t, collect_set(customer, 9) AS c, approx_top_k(customer, 3) AS a
 FROM trades WINDOW RANGE '30 minutes' SLIDE '30 minutes' ON ts;
+-- name: ever
+SELECT customer, count(*) AS n, last(customer) AS l FROM trades WINDOW RANGE UNBOUNDED SLIDE '15 minutes' ON ts
+GROUP BY customer;
 -- name: counted
 SELECT min(customer) AS low, max(customer) AS high FROM trades WINDOW ROWS 10 SLIDE 10 ON ts;
 """

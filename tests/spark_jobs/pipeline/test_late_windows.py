@@ -29,11 +29,14 @@ def touched(
     due: int = 100,
     possible: list[tuple[int, int]] = [],  # noqa: B006
     ago: int = 0,
+    in_time: list[int] | None = None,
+    window: Window | None = None,
 ) -> list[int]:
-    """The instants in (0, 100] whose windows are touched."""
-    query: Any = SimpleNamespace(window=Window(10, 5, ago=ago))
+    """The instants in (0, 100] whose windows are touched. ``in_time``: those of the times that came in time."""
+    query: Any = SimpleNamespace(window=window or Window(10, 5, ago=ago))
+    late: Any = tuple(np.array(some, dtype=np.int64) for some in (times, times if in_time is None else in_time))
     files: Any = [SimpleNamespace(begin=begin, end=end) for begin, end in gone]
-    return _windows(query, np.array(times, dtype=np.int64), files, changed, 0, 100, due, possible).tolist()
+    return _windows(query, late, files, changed, 0, 100, due, possible).tolist()
 
 
 @pytest.mark.parametrize(
@@ -75,11 +78,12 @@ def test_a_late_event_touches_historical_windows_that_hold_it(window: Window, ne
     expected = {span["instant"] for span in spans if any(span["since"] <= time < span["until"] for time in times)}
 
     query: Any = SimpleNamespace(window=window)
-    late = _windows(query, np.array(times, dtype=np.int64), [], [], begin, end, end, [])
+    known, none = np.array(times, dtype=np.int64), np.array([], dtype=np.int64)
+    late = _windows(query, (known, known), [], [], begin, end, end, [])
     assert late.tolist() == sorted(expected)
     # so do the spans of files that are lost
     files: Any = [SimpleNamespace(begin=time, end=time + 1) for time in times]
-    lost = _windows(query, np.array([], dtype=np.int64), files, [], begin, end, end, [])
+    lost = _windows(query, (none, none), files, [], begin, end, end, [])
     assert lost.tolist() == sorted(expected)
     changed = _Windows([_query_over(window)], begin, end)
     changed.add(_query_over(window), np.array(times, dtype=np.int64))
@@ -88,6 +92,20 @@ def test_a_late_event_touches_historical_windows_that_hold_it(window: Window, ne
 
 def _query_over(window: Window) -> Any:
     return SimpleNamespace(name="q", kind=window.kind, window=window)
+
+
+def test_windows_since_the_first_event_are_touched_from_an_event_in_time_on() -> None:
+    life, both = Window(40, 40, since=30), Window.of_several([Window(5, 5, since=0), Window(10, 5)])
+    assert touched([3, 50], in_time=[50], window=life) == [80]
+    assert touched([3], in_time=[], window=life) == []
+    # also before what is the first event now
+    assert touched([], gone=[(3, 4)], window=life) == [40, 80]
+    assert touched([], changed=[(3, 4)], window=life) == [40, 80]
+    assert touched([93], in_time=[], window=both) == [95, 100]
+    assert touched([84], in_time=[84], window=both) == [85, 90, 95, 100]
+    assert touched([84], in_time=[], window=both) == [85, 90]
+    assert touched([60], window=Window(40, 40, 20, since=0)) == []
+    assert touched([59], window=Window(40, 40, 20, since=0)) == [80]
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
