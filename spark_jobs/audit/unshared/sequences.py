@@ -9,7 +9,7 @@ its expiry: a window is all there is).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -22,6 +22,9 @@ from optimizer.workload.values import ACQ, DOUBLE, REACHED, Output, Type, decima
 
 Event = tuple[int, str, tuple[Any, ...]]
 """Time in microseconds, type, and the value of each output's argument."""
+
+PlacedEvent = tuple[Hashable, Event, Sequence[bool]]
+"""An event of a window: its key, itself, and whether it lies in each of the window's parts."""
 
 COUNT = decimal(38, 0)
 
@@ -162,25 +165,48 @@ def evidence_of(output: Output) -> dict[str, Type]:
     return types
 
 
-def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]]) -> list[dict[str, Any]] | None:
-    """The evidence of each output over the sequences of the events of some keys; None if there is no answer: no
-    sequence matches, or, of a query that counts keys by their steps, no key has the first one.
+def answer(query: ACQ, outputs: Sequence[Output], events: Iterable[PlacedEvent]) -> list[dict[str, Any]] | None:
+    """The evidence of each output over the sequences of the events of one window and group; None if there is no
+    answer: no sequence matches, or, where keys are counted by their steps, no key has the first one. A window with
+    parts has an answer if one of them has.
+    """
+    parts = range(max(1, len(query.window.parts)))
+    keys: list[dict[Hashable, list[Event]]] = [{} for _ in parts]
+    for key, event, inside in events:
+        for number in parts:
+            if not query.window.parts or inside[number]:
+                keys[number].setdefault(key, []).append(event)
+    evidence: list[dict[str, Any]] = [{} for _ in outputs]
+    is_answered = False
+    for number in parts:
+        chosen = [at for at, output in enumerate(outputs) if output.window == number]
+        exists, each = _over_sequences(query.sequence, [outputs[at] for at in chosen], chosen, keys[number].values())
+        is_answered |= exists
+        for at, known in zip(chosen, each, strict=True):
+            evidence[at] = known
+    return evidence if is_answered else None
+
+
+def _over_sequences(
+    pattern: Pattern, outputs: Sequence[Output], places: Sequence[int], keys: Iterable[Iterable[Event]]
+) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether there is an answer over the events of some keys, and the evidence of the outputs. ``places``: of the
+    values of their arguments among those of an event.
     """
     over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
     sequences, states = 0, [start for _, start in over]
-    reached = [0] * (len(query.sequence.events) + 1)
+    reached = [0] * (len(pattern.events) + 1)
     for events in keys:
-        counts, more = matches(events, query.sequence, over)
+        taken = ((at, type_, tuple(values[place] for place in places)) for at, type_, values in events)
+        counts, more = matches(taken, pattern, over)
         sequences += counts[-1]
         reached = [known + (count > 0) for known, count in zip(reached, counts, strict=True)]
         states = [known.joined(new) for known, new in zip(states, more, strict=True)]
-    counts_keys = any(output.function == REACHED for output in query.computed)
-    if not (reached[1] if counts_keys else sequences):
-        return None
-    return [
+    counts_keys = any(output.function == REACHED for output in outputs)
+    return bool(reached[1] if counts_keys else sequences), [
         {"": reached[int(output.parameter or 0)]}
         if output.function == REACHED
-        else _told(query.sequence, output, sequences, value)
+        else _told(pattern, output, sequences, value)
         for output, value in zip(outputs, states, strict=True)
     ]
 
