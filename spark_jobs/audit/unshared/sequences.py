@@ -109,13 +109,14 @@ def _float(value: Fraction) -> float:
 def matches(
     events: Iterable[Event], pattern: Pattern, over: Sequence[tuple[str | None, _Over]]
 ) -> tuple[list[int], list[Any]]:
-    """Numbers of sequences of one key's events that match the prefixes of a pattern, from the empty one on, and the
-    aggregates over those that match all of it.
+    """Numbers of sequences of one key's events that match the prefixes of a pattern, from the empty one on, whatever
+    follows them, and the aggregates over those that match all of it.
 
     ``over``: for each output the type of the events that it aggregates (None: nothing) and its value over nothing.
     """
     nothing = [start for _, start in over]
     counts = [1] + [0] * len(pattern.events)
+    totals = list(counts)
     states: list[list[Any]] = [list(nothing) for _ in counts]
     for _, together in groupby(sorted(events, key=itemgetter(0)), key=itemgetter(0)):
         # events of one time do not follow one another: all extend what was there before
@@ -130,13 +131,14 @@ def matches(
                 if event != type_ or not counts[place]:
                     continue
                 more[place + 1] += counts[place]
+                totals[place + 1] += counts[place]
                 for number, (aggregated, _) in enumerate(over):
                     extended = states[place][number]
                     if aggregated == event:
                         extended = extended.extended(counts[place], values[number])
                     known[place + 1][number] = known[place + 1][number].joined(extended)
         counts, states = more, known
-    return counts, states[-1]
+    return totals, states[-1]
 
 
 def fitting(value: Fraction | int, type: Type) -> Decimal | None:
