@@ -326,8 +326,8 @@ def _sequences(
         placed: list[sequences.PlacedEvent] = []
         for row in events.drop_columns(names).to_pylist():
             at, type_, *values = row.values()
-            key, inside, read_values = values[:columns], values[columns : columns + parts], values[columns + parts :]
-            placed.append((tuple(key), (at, type_, tuple(read_values)), inside))
+            inside, read_values = values[columns : columns + parts], values[columns + parts :]
+            placed.append((tuple(values[:columns]), (at, type_, tuple(read_values)), inside))
         answers = sequences.answer(query, outputs, placed)
         cells = [value for answer in answers or () for value in answer.values()]
         full = {name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)}
