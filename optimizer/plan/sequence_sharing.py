@@ -90,7 +90,9 @@ class SequenceSharing:
 
     def explain(self, name: str) -> list[str]:
         """Lines that name a query's shared prefixes and the queries that share them."""
-        lines = [f"{name} counts {sequence(self.patterns[name])}"]
+        windows = sum(query.name == name for query, _ in self._windows)
+        over = f" in each of its {windows} windows" if windows > 1 else ""
+        lines = [f"{name} counts {sequence(self.patterns[name])}{over}"]
         for types, names in self.shared:
             if name in names:
                 companions = ", ".join(other for other in names if other != name)
