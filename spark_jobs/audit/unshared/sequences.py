@@ -192,15 +192,15 @@ def answer(query: ACQ, outputs: Sequence[Output], events: Iterable[PlacedEvent])
 def _over_sequences(
     pattern: Pattern, outputs: Sequence[Output], places: Sequence[int], keys: Iterable[Iterable[Event]]
 ) -> tuple[bool, list[dict[str, Any]]]:
-    """Whether there is an answer over the events of some keys, and the evidence of the outputs. ``places``: of the
-    values of their arguments among those of an event.
+    """Evidence of the outputs over the sequences of the events of some keys, behind whether there is an answer.
+    ``places``: of the values of their arguments among those of an event.
     """
     over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
     sequences, states = 0, [start for _, start in over]
     reached = [0] * (len(pattern.events) + 1)
     for events in keys:
-        taken = ((at, type_, tuple(values[place] for place in places)) for at, type_, values in events)
-        counts, more = matches(taken, pattern, over)
+        arguments = ((at, type_, tuple(values[place] for place in places)) for at, type_, values in events)
+        counts, more = matches(arguments, pattern, over)
         sequences += counts[-1]
         reached = [known + (count > 0) for known, count in zip(reached, counts, strict=True)]
         states = [known.joined(new) for known, new in zip(states, more, strict=True)]

@@ -140,7 +140,7 @@ class SequenceLookups(StoredLookups):
         return typed_answers(query, self._rows(query, matched))
 
     def _sequences(self, query: ACQ) -> list[list[SequenceQuery]]:
-        """What the executors are asked for each of a query's windows."""
+        """Sequences to match for each of a query's windows."""
         return [sequence_queries(single, self._sequenced) for single in single_windows(query)]
 
     def _table(self, moments: Longs, group: Group | None) -> pa.Table:
