@@ -61,8 +61,8 @@ def singles(query: ACQ) -> list[ACQ]:
 def exact(query: ACQ) -> ACQ:
     """The query without HAVING, outputs made of others, and sums of doubles, which may be rounded in another order."""
     outputs = (output for output in query.outputs if not output.parts)
-    kept = [each for each in outputs if each.argument_type != DOUBLE or each.function not in ("sum", "avg")]
-    return replace(query, outputs=tuple(kept), having=())
+    chosen = [each for each in outputs if each.argument_type != DOUBLE or each.function not in ("sum", "avg")]
+    return replace(query, outputs=tuple(chosen), having=())
 
 
 @settings(FAST, max_examples=examples(60))
@@ -179,14 +179,14 @@ def test_a_group_has_rows_as_long_as_one_of_the_windows_holds_a_sequence() -> No
         FROM shop PATTERN SEQ(view, `order`) ON kind PARTITION BY user {WINDOWS} GROUP BY country"""
     )
     rows = rows_of(query, lifted(query, A, B, (2 * 3600 + 1, "view", "bob", 1, "FR")))
-    told = [
+    values = [
         (row["country"], row["instant"].hour, *[row[name] for name in ("n", "m", "share", "s", "most", "seen")])
         for row in rows
     ]
-    assert told == [
+    assert values == [
         ("DE", 1, 1, 1, 1.0, 7, 7, 1),
         *[("DE", hour, 0, 1, 0.0, None, 7, 1) for hour in (2, 3, 4, 5)],
-        # whoever reached the first step of a funnel is counted, over the window of the funnel
+        # a user who reached the first step of a funnel is counted over the window of the funnel
         *[("FR", hour, 0, 0, None, None, None, 1) for hour in (3, 4, 5, 6, 7)],
     ]
     assert {row["window_end"] - row["window_start"] for row in rows} == {timedelta(hours=5)}
@@ -209,7 +209,7 @@ def test_conditions_judge_whole_rows() -> None:
     assert [row["instant"].hour for row in rows_of(query, lifted(query, A, B))] == [2, 3, 4, 5]
 
 
-def test_what_does_not_fit_over_one_window_is_told_of_it_alone() -> None:
+def test_a_value_that_does_not_fit_is_an_error_of_its_window() -> None:
     (query,) = queries(
         f"""SELECT count(*) OVER (h, d) AS n FROM shop PATTERN SEQ({", ".join(["view"] * 64)}) ON kind {WINDOWS}"""
     )
