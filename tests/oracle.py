@@ -21,7 +21,8 @@ with an error, which starts so far before its last event, for each group with an
 Event sequences: a join of the filtered events with themselves, one a place of the pattern, in strictly ascending time;
 every sequence is then one row a place, and what is aggregated over the events of a type goes over the rows of its
 places. A window has an answer if a sequence lies in it. ``reached(k)`` counts the keys for which such a join of the
-first k places has a row; with it a window has an answer if a key reached the first.
+first k places has a row; with it a window has an answer if a key reached the first. With several windows there is an
+answer where a query of the aggregates over one of them would have one.
 """
 
 from __future__ import annotations
@@ -185,12 +186,15 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
         place = "TRUE"
         if query.pattern is not None:
             place = '"its place" = 0' if output.event is None else f'"its type" = {text_literal(output.event)}'
-        elif query.window.parts and output.window >= 0:
-            place = f'"its part" = {output.window}'
+        if query.window.parts and output.window >= 0:
+            part = f'"its part" = {output.window}'
+            place = part if place == "TRUE" else f"{place} AND {part}"
         if output.function == "reached":
             assert query.pattern is not None
             key = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in query.pattern.per)
-            distinct = f'count(DISTINCT struct_pack({key})) FILTER ("its place" = {-int(output.parameter or 0)})'
+            place = f'"its place" = {-int(output.parameter or 0)}'
+            place += f' AND "its part" = {output.window}' if query.window.parts else ""
+            distinct = f"count(DISTINCT struct_pack({key})) FILTER ({place})"
             finish.append((output, [aggregate(distinct)], "long"))
             continue
         if output.argument is None:
@@ -237,7 +241,8 @@ def _computed_answers(query: ACQ, events: pa.Table, time_column: str, begin: int
             first = pc.min(events[time_column].cast(pa.timestamp("us")).cast(pa.int64())).as_py()
             connection.register(f"windows {number}", calendars.windows_between(part, begin, end, first))
     if query.pattern is not None:
-        expanded, condition = _expanded_sequences(query, events, time, condition), "TRUE"
+        matched = _sequences_of_several if query.window.parts else _expanded_sequences
+        expanded, condition = matched(query, events, time, condition), "TRUE"
     else:
         expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
         if query.window.parts:
@@ -463,6 +468,22 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
             WITH kept AS (SELECT * FROM events WHERE {time} IS NOT NULL AND ({where})), {matched}
             {" UNION ALL ".join(rows)}
         )
+    """
+
+
+def _sequences_of_several(query: ACQ, events: pa.Table, time: str, where: str) -> str:
+    """SQL of the events of each sequence as :func:`_expanded_sequences` has them, of each part of the query's window as
+    if it were a query of the aggregates over it.
+    """
+    starts = ", ".join(f'"its instant" - {part.range + part.ago}' for part in query.window.parts)
+    parts = []
+    for number, part in enumerate(query.window.parts):
+        outputs = tuple(output for output in query.computed if output.window == number)
+        single = replace(query, window=part, outputs=outputs, having=(), top=None)
+        parts.append(f'SELECT *, {number} AS "its part" FROM ({_expanded_sequences(single, events, time, where)})')
+    return f"""
+        SELECT * EXCLUDE ("the window", "its start"), "its instant" AS "the window", least({starts}) AS "its start"
+        FROM ({" UNION ALL ".join(parts)})
     """
 
 

@@ -830,13 +830,35 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
 
 
 @st.composite
-def sequence_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30) -> Case:
-    """A test of event sequences: few types, few keys, many equal times, perhaps beside queries over the events."""
+def sequences_over_several(draw: st.DrawFn, query: ACQ, tick: int) -> ACQ:
+    """The query of event sequences over as many of two to four windows of one slide as its aggregates are over."""
+    slide = draw(st.sampled_from((1, 2, 3, 5))) * tick
+    offset = draw(st.sampled_from((0, 0, slide // 2)))
+    phase = draw(st.sampled_from((0, 0, 0, 1, slide // 2, slide - 1)))
+    agos = st.one_of(st.just(0), st.integers(1, 4).map(lambda k: k * slide), st.integers(1, 3 * tick))
+    part = st.builds(
+        lambda k, ago: Window(k * slide + phase, slide, ago, offset=offset), st.integers(not phase, 7), agos
+    )
+    drawn = draw(over_several(query, Window.of_several(draw(st.lists(part, min_size=2, max_size=4, unique=True)))))
+    used = sorted({output.window for output in drawn.computed})
+    window = Window.of_several(drawn.window.parts[number] for number in used)
+    return drawn.over(window, {number: window.each.index(drawn.window.parts[number]) for number in used})
+
+
+@st.composite
+def sequence_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30, several: int = 3) -> Case:
+    """A test of event sequences: few types, few keys, many equal times, perhaps beside queries over the events. One
+    query in ``several`` is over several windows.
+    """
     case = draw(cases(most_queries, most_events))
     tick = draw(st.sampled_from(_TICKS))
     types = tuple(draw(st.lists(st.sampled_from(POOLS["carrier"]), min_size=1, max_size=2, unique=True)))
     number = draw(st.integers(1, most_queries))
     drawn_queries = [draw(sequence_queries(f"s{index}", tick, types)) for index in range(number)]
+    drawn_queries = [
+        draw(sequences_over_several(query, tick)) if draw(st.integers(1, several)) == 1 else query
+        for query in drawn_queries
+    ]
     refreshed_queries = tuple(draw(refreshed(query, case.begin, case.end)) for query in drawn_queries)
     event_queries = case.workload.queries if draw(st.integers(0, 3)) == 0 else ()
     reach = max(query.window.reach for query in refreshed_queries)

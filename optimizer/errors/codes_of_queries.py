@@ -218,8 +218,8 @@ CODES_OF_QUERIES = (
     ),
     Code(
         "HDL-220",
-        "An event sequence is over a number of rows, has more events than is allowed, or begins or ends with NOT.",
-        "Give it a window of time, split it into shorter sequences, or put NOT between two events.",
+        "An event sequence is over rows or windows of unequal length, has too many events, or begins or ends with NOT.",
+        "Give it windows of time with RANGE, split it into shorter sequences, or put NOT between two events.",
     ),
     Code(
         "HDL-221",

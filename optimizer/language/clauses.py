@@ -116,9 +116,6 @@ def cut_clauses(tokens: list[Token]) -> Clauses:
     ours, pattern = [(places.windows[0], behind)], None
     if places.patterns:
         pattern, behind = _pattern_words(ended, places.patterns[0])
-        if windows[0].name is not None:
-            hint = "write WINDOW RANGE '…' SLIDE '…' without a name"
-            raise Refused("HDL-222", "event sequences have one window", hint, pattern.seq.start)
         ours.append((places.patterns[0], behind))
     return Clauses(windows, pattern, error, places.having, _with_names_together(_without(ended, sorted(ours))))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sqlglot.tokens import Token, TokenType
 
@@ -10,17 +10,17 @@ from optimizer.language.clauses import PatternWords
 from optimizer.language.refusals import TIME_WINDOW, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.instants import DAY, duration_text
 from optimizer.workload.values import DOUBLE, Window
 
 
-def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group_columns: Collection[str]) -> Pattern:
-    """The pattern, within the limits. ``window``: None if it was refused."""
-    if window is not None and not window.kind.has_instants:
-        message = f"an event sequence lies in a window of time, not in {window.kind.words}"
-        raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
-    if window is not None and (window.cumulative or window.calendar is not None or window.parts or window.has_origin):
-        message = "an event sequence lies in windows that are all equally long"
-        raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
+def read_pattern(
+    words: PatternWords, scope: Scope, windows: Mapping[str, Window], group_columns: Collection[str]
+) -> Pattern:
+    """The pattern, within the limits. ``windows``: those of the query by name (one without a name: an empty one), none
+    if they were refused."""
+    for name, window in windows.items():
+        _check_window(name, window, words)
     if len(words.events) + len(words.absent) > scope.limits.pattern:
         message = f"SEQ has {len(words.events) + len(words.absent)} events; the limit is {scope.limits.pattern}"
         raise Refused("HDL-220", message, "split it into shorter sequences", words.seq.start)
@@ -43,6 +43,21 @@ def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group
         raise Refused("HDL-309", message, "", words.seq.start)
     gaps = tuple(tuple(sorted(types)) for types in absent)
     return Pattern(events, on, tuple(sorted(per)), gaps if any(gaps) else ())
+
+
+def _check_window(name: str, window: Window, words: PatternWords) -> None:
+    """Refuse a window that event sequences do not lie in."""
+    if not window.kind.has_instants:
+        message = f"an event sequence lies in a window of time, not in {window.kind.words}"
+        raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
+    calendars = [part for part in window.each if part.calendar is not None]
+    if calendars or any(part.cumulative or part.since is not None for part in window.each):
+        message, hint = "an event sequence lies in windows that are all equally long", f"write {TIME_WINDOW}"
+        if name:
+            length = duration_text(max(DAY, window.range // DAY * DAY) if calendars else window.range)
+            message += f", and those of {name} are not"
+            hint = f"write {name} AS (RANGE '{length}')" + (", without IN" if calendars else "")
+        raise Refused("HDL-220", message, hint, words.seq.start)
 
 
 def _event_type(token: Token, on: str, scope: Scope) -> str:

@@ -75,13 +75,14 @@ def read_query(
     window, named = _windows(clauses.windows, scope, grouping, findings)
     if clauses.pattern is not None:
         # what the aggregates mean depends on it: no collecting
-        kind, pattern = SEQUENCE, read_pattern(clauses.pattern, scope, window, grouping.columns)
+        known = {} if window is None else {"": window} if named is None else named.windows
+        kind, pattern = SEQUENCE, read_pattern(clauses.pattern, scope, known, grouping.columns)
     with findings.collecting():
         error = query_error(clauses.error) if clauses.error is not None else None
     # of a window that was refused nobody knows what it would take
     findings.problems.extend(_unfit_groups(grouping, kind, window is not None or pattern is not None, tree))
-    read_by = partial(AggregateReader, windows=named) if pattern is None else partial(SequenceReader, pattern=pattern)
-    aggregates = read_by(scope, kind, error, findings)
+    read_by = AggregateReader if pattern is None else partial(SequenceReader, pattern=pattern)
+    aggregates = read_by(scope, kind, error, findings, windows=named)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
     thresholds = read_thresholds(tree, clauses.having, scope, selection, aggregates, findings)
     with findings.collecting():

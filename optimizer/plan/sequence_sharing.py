@@ -8,7 +8,7 @@ follows from the queries and, at run time, from the events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,8 @@ Types = tuple[str, ...]
 """Steps of a pattern or of a piece of one, in order: event types, each with what is absent behind it."""
 
 _Pass = tuple[Window, bool]
-"""The window of the queries that a pass answers, and whether events are absent in their patterns."""
+"""The window that a pass answers queries over, and whether events are absent in their patterns. A query over several
+windows is answered by a pass for each."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,26 @@ class SequenceSharing:
     def _queries_by_prefix(self) -> Mapping[tuple[_Pass, Types], tuple[str, ...]]:
         """Names of the queries that have each prefix, by pass and prefix."""
         names_by_prefix: dict[tuple[_Pass, Types], list[str]] = {}
-        for query in self.queries:
-            types, of_pass = self.patterns[query.name], (query.window, bool(query.sequence.absent))
+        for query, window in self._windows:
+            types, of_pass = self.patterns[query.name], (window, bool(query.sequence.absent))
             for length in range(1, len(types) + 1):
                 names_by_prefix.setdefault((of_pass, types[:length]), []).append(query.name)
         return {prefix: tuple(names) for prefix, names in names_by_prefix.items()}
 
     @property
+    def _windows(self) -> Iterator[tuple[ACQ, Window]]:
+        """Each query with each window that it is over."""
+        return ((query, window) for query in self.queries for window in query.window.each)
+
+    @property
     def counted(self) -> int:
-        """Number of prefixes that a run counts. Without sharing it is the number of all types of all patterns."""
+        """Number of prefixes that a run counts, of every window."""
         return len(self._queries_by_prefix)
+
+    @property
+    def unshared(self) -> int:
+        """Number of prefixes that runs without sharing would count: of all types of all patterns, of every window."""
+        return sum(len(self.patterns[query.name]) for query, _ in self._windows)
 
     @cached_property
     def shared(self) -> tuple[tuple[Types, tuple[str, ...]], ...]:
@@ -59,7 +70,7 @@ class SequenceSharing:
         for (of_pass, types), names in self._queries_by_prefix.items():
             if len(types) > 1 and len(names) > 1:
                 longest[of_pass, names] = max(longest.get((of_pass, names), ()), types, key=len)
-        return tuple(sorted((types, names) for (_, names), types in longest.items()))
+        return tuple(sorted({(types, names) for (_, names), types in longest.items()}))
 
     def shared_length(self, name: str) -> int:
         """Number of leading types of a query's pattern that it shares with another query."""
@@ -69,7 +80,7 @@ class SequenceSharing:
         """The queries' segments and the shared prefixes, as ``heddle plan --json`` prints them."""
         return {
             "format_version": 1,
-            "prefixes": {"counted": self.counted, "unshared": sum(map(len, self.patterns.values()))},
+            "prefixes": {"counted": self.counted, "unshared": self.unshared},
             "queries": [
                 {"name": name, "segments": _segments(types, self.shared_length(name))}
                 for name, types in self.patterns.items()
@@ -79,7 +90,9 @@ class SequenceSharing:
 
     def explain(self, name: str) -> list[str]:
         """Lines that name a query's shared prefixes and the queries that share them."""
-        lines = [f"{name} counts {sequence(self.patterns[name])}"]
+        windows = sum(query.name == name for query, _ in self._windows)
+        over = f" in each of its {windows} windows" if windows > 1 else ""
+        lines = [f"{name} counts {sequence(self.patterns[name])}{over}"]
         for types, names in self.shared:
             if name in names:
                 companions = ", ".join(other for other in names if other != name)

@@ -488,7 +488,7 @@ class ACQ:
     def steps(self) -> tuple[int, ...]:
         """The steps of its pattern, ascending, that it counts the keys of (``reached``): a key reaches step k in a
         window that holds a sequence of the first k events. A query with steps has an answer where a key reaches the
-        first one, others where a sequence lies in the window.
+        first one, others where a sequence lies in the window; of several windows each goes by the aggregates over it.
         """
         return tuple(sorted({int(output.parameter or 0) for output in self.computed if output.function == REACHED}))
 

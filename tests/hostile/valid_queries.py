@@ -254,7 +254,7 @@ _SEVERAL = (
     "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '60 minutes') ON ts",
     "WINDOW h AS (RANGE '1 day'), d AS (RANGE UNBOUNDED) SLIDE '1 day' ON ts",
 )
-_PLAIN_CALL = re.compile(r"\b(?:avg|sum|count|max|min)\([^()]*\)")
+_PLAIN_CALL = re.compile(r"\b(?:avg|sum|count|max|min|reached|REACHED)\([^()]*\)")
 
 
 def _over(random: random.Random, call: str) -> str:
@@ -292,6 +292,9 @@ def query(seed: int) -> str:
     # of its own, so that the other queries stay as they are
     also = random.Random(f"{seed} windows")
     several = not pattern and also.random() < 0.12
+    if pattern:
+        also = random.Random(f"{seed} windows of sequences")
+        several = also.random() < 0.4
     compared, total = _comparable(aggregates), "count(*)"
     if several:
         aggregates = [_over(also, call) for call in aggregates]
@@ -301,8 +304,8 @@ def query(seed: int) -> str:
     select = rng.sample(groups, rng.randint(0, len(groups))) + outputs
     window = _window(rng, groups, bool(pattern))
     if several:
-        window = also.choice(_SEVERAL)
-        outputs += ["max(qty) OVER (h, d) AS most"] * (also.random() < 0.3)
+        window = also.choice([window for window in _SEVERAL if not (pattern and "CUMULATE" in window)])
+        outputs += ["count(*) OVER (h, d) AS n" if pattern else "max(qty) OVER (h, d) AS most"] * (also.random() < 0.3)
         select = [item for item in select if " AS a" not in item] + outputs
     if computed is not None and "ROWS" not in window:
         select.append(f"{computed} AS its_group")

@@ -93,6 +93,38 @@ def test_queries_of_one_window_share_the_prefixes_that_they_have_in_common() -> 
     assert shared(counts("Oak, Main", "GROUP BY zone"), other_texts[2]) == {"Oak,Main": ["q0", "q1"]}
 
 
+def several(seq: str, windows: str) -> str:
+    select = ", ".join(f"count(*) OVER {name} AS n_{name}" for name in "hd" if f"{name} AS" in windows)
+    return (
+        f"SELECT {select} FROM reports PATTERN SEQ({seq}) ON street PARTITION BY vehicle "
+        f"WINDOW {windows} SLIDE '1 minute' ON ts"
+    )
+
+
+def test_a_query_over_several_windows_shares_in_each_of_them() -> None:
+    both = several("Oak, Main, State", "h AS (RANGE '10 minutes'), d AS (RANGE '2 hours')")
+    texts = (both, counts("Oak, Main, West"), several("Oak, Main", "d AS (RANGE '2 hours')"))
+    (tree,) = planned(workload(*texts)).trees
+    (sharing,) = tree.sequences
+    # of ten minutes Oak, Main, State and West; of two hours Oak, Main and State
+    assert (sharing.counted, sharing.unshared) == (4 + 3, 2 * 3 + 3 + 2)
+    assert sharing.shared == ((("Oak", "Main"), ("q0", "q1")), (("Oak", "Main"), ("q0", "q2")))
+    assert sharing.explain("q0")[0] == "q0 counts SEQ(Oak, Main, State) in each of its 2 windows"
+    assert sharing.explain("q1")[0] == "q1 counts SEQ(Oak, Main, West)"
+    # two queries over the same windows share a prefix once in words
+    (twice,) = planned(workload(both, both.replace("State", "West"))).trees[0].sequences
+    assert twice.shared == ((("Oak", "Main"), ("q0", "q1")),) and twice.counted == 2 * 4
+
+
+def test_more_windows_store_no_other_events() -> None:
+    texts = (counts("Oak, Main"), several("Oak, Main", "h AS (RANGE '10 minutes'), d AS (RANGE '2 hours')"))
+    old, new = (planned(workload(text)) for text in texts)
+    (before, _), *_ = old.synopses()
+    (after, _), *_ = new.synopses()
+    assert before.fingerprint == after.fingerprint
+    assert diff(old, new).rebuilt == ()
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(st.sampled_from("ABC"), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6))
 def test_a_run_counts_as_many_prefixes_as_the_plan_says(patterns: list[tuple[str, ...]]) -> None:

@@ -215,10 +215,35 @@ def test_a_window_that_nothing_uses_is_warned_of() -> None:
         ),
         ("count(*) OVER h FROM payments WINDOW h AS (RANGE '1 hour') ^PARTITION BY user ON t", "HDL-107", "ON", "AS ("),
         (
-            "count(*) OVER h FROM payments PATTERN ^SEQ(a, b) ON kind WINDOW h AS (RANGE '1 hour') SLIDE '1 hour' ON t",
+            "^count(*) FROM payments PATTERN SEQ(a, b) ON kind WINDOW h AS (RANGE '1 hour') SLIDE '1 hour' ON t",
+            "HDL-244",
+            "count names no window",
+            "count(…) OVER h",
+        ),
+        (
+            "count(*) OVER d FROM p PATTERN ^SEQ(a, b) ON kind WINDOW d AS (CUMULATE '1 day') SLIDE '1 hour' ON t",
+            "HDL-220",
+            "those of d are not",
+            "d AS (RANGE '1 day')",
+        ),
+        (
+            "count(*) OVER m FROM p PATTERN ^SEQ(a, b) ON kind WINDOW m AS (CUMULATE '1 month') SLIDE '1 day' "
+            "IN 'Europe/Berlin' ON t",
+            "HDL-220",
+            "those of m are not",
+            "m AS (RANGE '30 days'), without IN",
+        ),
+        (
+            "^median(a.amount) OVER h FROM payments PATTERN SEQ(a, b) ON kind WINDOW h AS (RANGE '1 hour') ON t",
             "HDL-222",
-            "one window",
-            "without a name",
+            "median does not apply to event sequences",
+            "count, sum",
+        ),
+        (
+            "^reached(1) OVER h FROM payments PATTERN SEQ(a, b) ON kind WINDOW h AS (RANGE '1 hour') ON t",
+            "HDL-222",
+            "have none",
+            "PARTITION BY",
         ),
         (
             "count(*) OVER w0 FROM payments WINDOW "
@@ -236,6 +261,40 @@ def test_mistakes_are_coded_and_positioned(marked: str, code: str, message: str,
     place = text.replace("FROM p ", "FROM payments ").index("^") + 1
     assert (errors[0].code, errors[0].column) == (code, place), errors
     assert message in errors[0].message and hint in errors[0].hint
+
+
+PATTERN = "PATTERN SEQ(a, NOT b, c) ON kind PARTITION BY user"
+
+
+def sequences(select: str, windows: str = WINDOWS, rest: str = "", slide: str = "SLIDE '1 hour'") -> ACQ:
+    result = parsed(f"SELECT {select} FROM payments {PATTERN} WINDOW {windows} {slide} ON t {rest}")
+    assert not result.errors, result.errors
+    (only,) = result.queries
+    return only
+
+
+@pytest.mark.parametrize(
+    "slide", ["SLIDE '30 minutes'", "SLIDE AT MOST '1 hour'", "SLIDE '1 hour' STARTING AT '00:15'"]
+)
+def test_event_sequences_lie_in_the_windows_that_their_aggregates_are_over(slide: str) -> None:
+    both = sequences(
+        "count(*) OVER h AS n, sum(c.amount) OVER (h, d) AS s, n / count(*) OVER d AS share, reached(1) OVER d",
+        slide=slide,
+        rest="HAVING count(*) OVER w > 2",
+    )
+    assert len(both.window.parts) == 3 and both.pattern is not None
+    names = {output.name: [both.window.parts[part.window].reach for part in output.plain] for output in both.outputs}
+    assert names == {"n": [HOUR], "s_h": [HOUR], "s_d": [DAY], "share": [HOUR, DAY], "reached_1_d": [DAY]}
+    assert both.window.parts[both.having[0].output.window].ago == 7 * DAY
+    assert from_json(to_json(both)) == both
+
+
+def test_names_and_order_of_the_windows_of_sequences_have_no_meaning() -> None:
+    renamed = ", ".join(reversed(WINDOWS.replace("h AS", "x AS").replace("d AS", "y AS").split(", ")))
+    first = sequences("count(*) OVER h AS a, count(c.amount) OVER d AS b, reached(2) OVER w AS c")
+    assert sequences("count(*) OVER x AS a, count(c.amount) OVER y AS b, reached(2) OVER w AS c", renamed) == first
+    plain = parsed(f"SELECT count(*) AS n FROM p {PATTERN} WINDOW RANGE '1 day' SLIDE '1 hour' ON t").queries[0]
+    assert sequences("count(*) OVER d AS n").fingerprint == plain.fingerprint
 
 
 def test_the_fragments_of_all_windows_are_counted() -> None:

@@ -77,7 +77,7 @@ def kinds_of(query: ACQ) -> list[str]:
     """
     window = query.window
     if query.kind != TIME:
-        kind = query.kind.name
+        kind = query.kind.name + (" several" if window.parts else "")
     elif window.parts:
         kind = "several"
     elif window.since is not None:

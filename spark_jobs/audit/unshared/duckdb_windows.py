@@ -8,7 +8,7 @@ language with the shared execution, and needs no JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from functools import cache
@@ -245,7 +245,8 @@ def _read_typed_events(
     on = f"{names[pattern.on]}::VARCHAR"
     # events of other types are in no sequence, and come between none
     where = f"({where}) AND {on} IN ({', '.join(map(text_literal, sorted(pattern.types)))})"
-    return where, [*read, time, on, *(f"{names[name]}::VARCHAR" for name in pattern.per)]
+    over = [names[over_column(number)] for number in range(len(query.window.parts))]
+    return where, [*read, time, on, *(f"{names[name]}::VARCHAR" for name in pattern.per), *over]
 
 
 def _aggregated(
@@ -272,16 +273,16 @@ def _matched(
     values: int,
 ) -> dict[str, Any] | None:
     """The evidence of the outputs over the sequences of the events of one window and group; None if there is none.
-    ``read``: of each event its ``values``, its time, its type and its key.
+    ``read``: of each event its ``values``, its time, its type, its key, and whether it lies in each part of the window.
     """
     moments, types, *per = read[values:]
+    per, inside = per[: len(query.sequence.per)], per[len(query.sequence.per) :]
     nothing = [None] * len(moments)
     columns = [arguments.values(read, place[0]) if place else nothing for place in places]
     each = list(zip(*columns, strict=True)) if columns else [()] * len(moments)
-    by_key: dict[Hashable, list[sequences.Event]] = {}
-    for key, *event in zip(zip(*per, strict=True) if per else nothing, moments, types, each, strict=True):
-        by_key.setdefault(key, []).append(tuple(event))
-    answers = sequences.answer(query, outputs, by_key.values())
+    keys, places_of = (zip(*columns, strict=True) if columns else [()] * len(moments) for columns in (per, inside))
+    events = zip(keys, zip(moments, types, each, strict=True), places_of, strict=True)
+    answers = sequences.answer(query, outputs, events)
     if answers is None:
         return None
     row: dict[str, Any] = {}

@@ -9,7 +9,7 @@ its expiry: a window is all there is).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -22,6 +22,9 @@ from optimizer.workload.values import ACQ, DOUBLE, REACHED, Output, Type, decima
 
 Event = tuple[int, str, tuple[Any, ...]]
 """Time in microseconds, type, and the value of each output's argument."""
+
+PlacedEvent = tuple[Hashable, Event, Sequence[bool]]
+"""An event of a window: its key, itself, and whether it lies in each of the window's parts."""
 
 COUNT = decimal(38, 0)
 
@@ -106,13 +109,14 @@ def _float(value: Fraction) -> float:
 def matches(
     events: Iterable[Event], pattern: Pattern, over: Sequence[tuple[str | None, _Over]]
 ) -> tuple[list[int], list[Any]]:
-    """Numbers of sequences of one key's events that match the prefixes of a pattern, from the empty one on, and the
-    aggregates over those that match all of it.
+    """Numbers of sequences of one key's events that match the prefixes of a pattern, from the empty one on, whatever
+    follows them, and the aggregates over those that match all of it.
 
     ``over``: for each output the type of the events that it aggregates (None: nothing) and its value over nothing.
     """
     nothing = [start for _, start in over]
     counts = [1] + [0] * len(pattern.events)
+    totals = list(counts)
     states: list[list[Any]] = [list(nothing) for _ in counts]
     for _, together in groupby(sorted(events, key=itemgetter(0)), key=itemgetter(0)):
         # events of one time do not follow one another: all extend what was there before
@@ -127,13 +131,14 @@ def matches(
                 if event != type_ or not counts[place]:
                     continue
                 more[place + 1] += counts[place]
+                totals[place + 1] += counts[place]
                 for number, (aggregated, _) in enumerate(over):
                     extended = states[place][number]
                     if aggregated == event:
                         extended = extended.extended(counts[place], values[number])
                     known[place + 1][number] = known[place + 1][number].joined(extended)
         counts, states = more, known
-    return counts, states[-1]
+    return totals, states[-1]
 
 
 def fitting(value: Fraction | int, type: Type) -> Decimal | None:
@@ -162,25 +167,48 @@ def evidence_of(output: Output) -> dict[str, Type]:
     return types
 
 
-def answer(query: ACQ, outputs: Sequence[Output], keys: Iterable[Iterable[Event]]) -> list[dict[str, Any]] | None:
-    """The evidence of each output over the sequences of the events of some keys; None if there is no answer: no
-    sequence matches, or, of a query that counts keys by their steps, no key has the first one.
+def answer(query: ACQ, outputs: Sequence[Output], events: Iterable[PlacedEvent]) -> list[dict[str, Any]] | None:
+    """The evidence of each output over the sequences of the events of one window and group; None if there is no
+    answer: no sequence matches, or, where keys are counted by their steps, no key has the first one. A window with
+    parts has an answer if one of them has.
+    """
+    parts = range(max(1, len(query.window.parts)))
+    keys: list[dict[Hashable, list[Event]]] = [{} for _ in parts]
+    for key, event, inside in events:
+        for number in parts:
+            if not query.window.parts or inside[number]:
+                keys[number].setdefault(key, []).append(event)
+    evidence: list[dict[str, Any]] = [{} for _ in outputs]
+    is_answered = False
+    for number in parts:
+        chosen = [at for at, output in enumerate(outputs) if output.window == number]
+        exists, each = _over_sequences(query.sequence, [outputs[at] for at in chosen], chosen, keys[number].values())
+        is_answered |= exists
+        for at, known in zip(chosen, each, strict=True):
+            evidence[at] = known
+    return evidence if is_answered else None
+
+
+def _over_sequences(
+    pattern: Pattern, outputs: Sequence[Output], places: Sequence[int], keys: Iterable[Iterable[Event]]
+) -> tuple[bool, list[dict[str, Any]]]:
+    """Evidence of the outputs over the sequences of the events of some keys, behind whether there is an answer.
+    ``places``: of the values of their arguments among those of an event.
     """
     over = [(output.event if output.argument is not None else None, _over(output)) for output in outputs]
     sequences, states = 0, [start for _, start in over]
-    reached = [0] * (len(query.sequence.events) + 1)
+    reached = [0] * (len(pattern.events) + 1)
     for events in keys:
-        counts, more = matches(events, query.sequence, over)
+        arguments = ((at, type_, tuple(values[place] for place in places)) for at, type_, values in events)
+        counts, more = matches(arguments, pattern, over)
         sequences += counts[-1]
         reached = [known + (count > 0) for known, count in zip(reached, counts, strict=True)]
         states = [known.joined(new) for known, new in zip(states, more, strict=True)]
-    counts_keys = any(output.function == REACHED for output in query.computed)
-    if not (reached[1] if counts_keys else sequences):
-        return None
-    return [
+    counts_keys = any(output.function == REACHED for output in outputs)
+    return bool(reached[1] if counts_keys else sequences), [
         {"": reached[int(output.parameter or 0)]}
         if output.function == REACHED
-        else _told(query.sequence, output, sequences, value)
+        else _told(pattern, output, sequences, value)
         for output, value in zip(outputs, states, strict=True)
     ]
 

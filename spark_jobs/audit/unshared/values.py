@@ -92,9 +92,10 @@ def over_column(number: int) -> str:
 
 def over_events(query: ACQ) -> ACQ:
     """A query over several windows as one over their hull: outputs take the events of their own part alone, by its
-    :func:`over_column`.
+    :func:`over_column`. One of event sequences as it is: its sequences lie in one part
+    (:func:`spark_jobs.audit.unshared.sequences.answer`).
     """
-    if not query.window.parts:
+    if not query.window.parts or query.kind.matches_patterns:
         return query
 
     def over(output: Output) -> Output:

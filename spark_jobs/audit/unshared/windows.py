@@ -8,7 +8,7 @@ Columns are built only from Heddle's values, never from query text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -310,6 +310,7 @@ def _sequences(
     pattern, groups = query.sequence, _groups(query, schema)
     keys = {name: column.alias(name) for name, column in {**window, **groups}.items()}
     per = [quoted_column(name).alias(f"heddle per {number}") for number, name in enumerate(pattern.per)]
+    over = [quoted_column(name) for name in _over_schema(query)]
     arguments = [
         (F.lit(None).cast("int") if output.argument is None else to_column(output.argument, schema)).alias(
             f"heddle argument {number}"
@@ -326,6 +327,7 @@ def _sequences(
         F.unix_micros(time).alias("heddle time"),
         quoted_column(pattern.on).cast("string").alias("heddle type"),
         *per,
+        *over,
         *arguments,
     )
     types = [read.schema[name].dataType.simpleString() for name in keys] + [ddl_of(type_) for type_ in kinds.values()]
@@ -334,14 +336,15 @@ def _sequences(
     arrow = {name: arrow_type(type_) for name, type_ in kinds.items()}
 
     # Spark's columns stay here
-    names, columns = list(keys), len(per)
+    names, columns, parts = list(keys), len(per), len(over)
 
     def answered(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
-        by_key: dict[Hashable, list[sequences.Event]] = {}
+        placed: list[sequences.PlacedEvent] = []
         for row in events.drop_columns(names).to_pylist():
             at, type_, *values = row.values()
-            by_key.setdefault(tuple(values[:columns]), []).append((at, type_, tuple(values[columns:])))
-        answers = sequences.answer(query, outputs, by_key.values())
+            inside, read_values = values[columns : columns + parts], values[columns + parts :]
+            placed.append((tuple(values[:columns]), (at, type_, tuple(read_values)), inside))
+        answers = sequences.answer(query, outputs, placed)
         cells = [value for answer in answers or () for value in answer.values()]
         full = {name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)}
         full |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, cells, strict=answers is not None)}

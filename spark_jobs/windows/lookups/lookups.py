@@ -151,9 +151,7 @@ class Lookups(StoredLookups):
         ``having``: the query's own thresholds (True), none (False), or these, of outputs whose states the synopsis
         keeps (else HDL-608; see :func:`parse_having`). Raises HDL-606 unless both ends are edges of fragments.
         """
-        if self.query.window.parts:
-            message = f"{self.query.name} is over several windows, not over one"
-            raise HeddleError("HDL-609", message, "look it up at instants: at, between, single, batch")
+        self._check_one_window()
         if end <= start:
             raise HeddleError("HDL-606", "the window is empty", "its end must be after its start")
         fragments = self.cells.synopsis.fragments

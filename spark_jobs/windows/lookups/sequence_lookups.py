@@ -46,6 +46,8 @@ from spark_jobs.windows.sequences.answers import (
     numbered_groups,
     rolled,
     sequence_queries,
+    side_by_side,
+    single_windows,
 )
 from spark_jobs.windows.sequences.encoding import Decoded, sequenced_of
 
@@ -74,16 +76,14 @@ class SequenceLookups(StoredLookups):
         super().__init__(query, group_values(pa.array(texts, pa.string()), len(query.group_by)), len(texts), stored)
         self.synopsis = synopsis
         self._sequenced = sequenced_of(synopsis)
-        self._asked = sequence_queries(query, self._sequenced)
+        self._asked = self._sequences(query)
         self._decoded, self._keys, self._of_key = decoded, texts, of_key
-        # the executors see a historical window as one over the past as if it were now, and each as one that starts at a
-        # multiple of the slide
-        self._events = replace(decoded.events, time=decoded.events.time + (query.window.ago - query.window.offset))
         self._runs = event_kernels.runs_of(decoded.events.key)
         self._by_group = np.argsort(of_key, kind="stable")
         self._first = np.searchsorted(of_key[self._by_group], np.arange(len(texts) + 1))
         window = query.window
         self._block = max(BLOCK_WINDOWS, 4 * -(-window.range // window.slide))
+        self._phase = window.each[0].phase
         self._known: dict[tuple[int, int], dict[int, tuple[Any, ...]]] = {}
         self._kept = 0
 
@@ -104,13 +104,11 @@ class SequenceLookups(StoredLookups):
     def between(self, begin: int, end: int, group: Group | None = None) -> pa.Table:
         """The answers of all instants in (begin, end], by window and group. Raises HDL-604 if one is not stored."""
         window = self.query.window
-        if window.at is not None:
+        if window.at is not None or window.parts:
             return self._table(instants(window, begin, end), group)
         self._spans.check_between(window, begin, end)
-        first, last = (newest_instant(window, at) - window.phase for at in (begin + window.slide, end))
-        if last < first:
-            return typed_answers(self.query, self._rows(self.query, None))
-        matched = self._found(self.query, self._asked, self._chosen(group), first, last)
+        first, last = (newest_instant(window, at) for at in (begin + window.slide, end))
+        matched = self._found(self.query, self._asked, self._chosen(group), first, last) if first <= last else None
         return typed_answers(self.query, self._rows(self.query, matched))
 
     def window(
@@ -120,25 +118,30 @@ class SequenceLookups(StoredLookups):
         ``instant``.
 
         ``having``: the query's own thresholds (True), none (False), or these, of outputs whose events and attributes
-        are stored (else HDL-608). Raises HDL-604, HDL-605, and HDL-606 for an empty window.
+        are stored (else HDL-608). Raises HDL-604, HDL-605, HDL-606 for an empty window, and HDL-609 for a query over
+        several windows.
         """
+        self._check_one_window()
         if end <= start:
             raise HeddleError("HDL-606", "the window is empty", "its end must be after its start")
         if isinstance(having, bool):
             having = self.query.having if having else ()
         query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
         try:
-            sequences = sequence_queries(query, self._sequenced)
+            sequences = self._sequences(query)
         except ValueError as error:
             message = "the stored events do not hold what HAVING compares"
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
         self._spans.check(start, end)
         # a window begins at a multiple of its slide: at 0 of an axis that begins with it
-        origin = start + self.query.window.ago - self.query.window.offset
-        matched = self._found(query, sequences, self._chosen(group), 0, 0, origin)
+        matched = self._found(query, sequences, self._chosen(group), end - start, end - start, start)
         if matched is not None:
             matched = replace(matched, instants=matched.instants + start)
         return typed_answers(query, self._rows(query, matched))
+
+    def _sequences(self, query: ACQ) -> list[list[SequenceQuery]]:
+        """Sequences to match for each of a query's windows."""
+        return [sequence_queries(single, self._sequenced) for single in single_windows(query)]
 
     def _table(self, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
@@ -159,7 +162,7 @@ class SequenceLookups(StoredLookups):
         if len(moments) == 0:
             return None
         window, first, last = self.query.window, int(moments[0]), int(moments[-1])
-        matched = self._found(self.query, self._asked, groups, first - window.phase, last - window.phase)
+        matched = self._found(self.query, self._asked, groups, first, last)
         if matched is None or len(moments) == (last - first) // window.slide + 1:
             return matched
         return matched.at(moments)
@@ -167,29 +170,38 @@ class SequenceLookups(StoredLookups):
     def _found(
         self,
         query: ACQ,
-        sequences: Sequence[SequenceQuery],
+        sequences: Sequence[Sequence[SequenceQuery]],
         groups: Longs | None,
         first: int,
         last: int,
         origin: int = 0,
     ) -> Rolled | None:
-        """Matches of the ``sequences`` of a query in the windows whose starts, in the time of ``_events`` less
-        ``origin``, are in [first, last]; None if there are no events. ``groups`` (k,): only these, in this order.
+        """Matches of the ``sequences`` of a query in its windows of the instants in [first, last], in the time of the
+        events less ``origin``; None if there are no events. ``groups`` (k,): only these, in this order.
         """
-        range_ = sequences[0].range
         keys, of_key, texts = np.arange(len(self._of_key)), self._of_key, self._keys
         if groups is not None:
             several = [self._by_group[slice(*self._first[group : group + 2])] for group in groups.tolist()]
             keys = np.concatenate([keys[:0], *several])
             of_key = np.repeat(np.arange(len(groups)), [len(each) for each in several])
             texts = [texts[group] for group in groups.tolist()]
-        events = _of_keys(self._events, self._runs, keys, (first + origin, last + range_ + origin))
-        if len(events) == 0:
+        singles, events_of_windows = single_windows(query), []
+        for single in singles:
+            window = single.window
+            # the executors see a historical window as one over the past as if it were now, and each as one that starts
+            # at a multiple of the slide
+            shift = window.ago - window.offset - origin
+            span = first - window.phase - shift, last - window.offset - shift
+            events = _of_keys(self._decoded.events, self._runs, keys, span)
+            events_of_windows.append(replace(events, time=events.time + shift) if shift else events)
+        if not any(map(len, events_of_windows)):
             return None
-        if origin:
-            events = replace(events, time=events.time - origin)
-        each = answers(events, sequences, ends=(first + range_ - 1, last + range_))
-        return rolled(query, self._sequenced, texts, of_key, each)
+        windows: dict[int, Rolled] = {}
+        for number, (single, events) in enumerate(zip(singles, events_of_windows, strict=True)):
+            ends = first - single.window.offset - 1, last - single.window.offset
+            each = answers(events, sequences[number], ends=ends)
+            windows[number] = rolled(single, self._sequenced, texts, of_key, each)
+        return side_by_side(query, windows)
 
     # ----------------------------------------------------------------------------------------- many at once
     def batch(self, at: Any, groups: Any = None) -> Answered:
@@ -204,7 +216,7 @@ class SequenceLookups(StoredLookups):
             dtype = DTYPES[carrier_of(output.type)]
             values = np.full(len(times), None, dtype) if dtype is object else np.zeros(len(times), dtype)
             columns[output.name] = values, np.zeros(len(times), dtype=bool)
-        place = (moments - window.phase) // window.slide
+        place = (moments - self._phase) // window.slide
         block = place // self._block
         together = max(1, BLOCK_ANSWERS // self._block)
         order = np.lexsort((numbers // together, block))
@@ -226,7 +238,8 @@ class SequenceLookups(StoredLookups):
         window = self.query.window
         groups, number = np.unique(numbers, return_inverse=True)
         first, last = int(places.min()), int(places.max())
-        matched = self._found(self.query, self._asked, groups, first * window.slide, last * window.slide)
+        begin, end = (place * window.slide + self._phase for place in (first, last))
+        matched = self._found(self.query, self._asked, groups, begin, end)
         if matched is None:
             return
         group, instant, outputs, failed, _ = lowered_answers(self.query, self.synopsis, matched)
@@ -234,7 +247,7 @@ class SequenceLookups(StoredLookups):
             return
         windows = last - first + 1
         answer = np.full(len(groups) * windows, -1, dtype=np.int32)
-        at = (instant - window.phase) // window.slide - first
+        at = (instant - self._phase) // window.slide - first
         answer[group * windows + at] = np.arange(len(group))
         chosen = answer[number * windows + places - first]
         has_answer = chosen >= 0
@@ -255,11 +268,11 @@ class SequenceLookups(StoredLookups):
         number = self._groups.numbers.get(group)
         if number is None:
             number = self.number(group)
-        place = (instant - window.phase) // window.slide
+        place = (instant - self._phase) // window.slide
         known = self._known.get((number, place // self._block))
         if known is None:
             known = self._block_of(number, place // self._block)
-        moment = place * window.slide + window.phase
+        moment = place * window.slide + self._phase
         if moment not in known:
             self._spans.check(moment - window.reach, moment - window.ago)
         return known.get(moment)
@@ -267,7 +280,7 @@ class SequenceLookups(StoredLookups):
     def _block_of(self, number: int, block: int) -> dict[int, tuple[Any, ...]]:
         """The answers of a group in a block of windows, by instant: those of windows that are stored."""
         window = self.query.window
-        moments = (np.arange(self._block) + block * self._block) * window.slide + window.phase
+        moments = (np.arange(self._block) + block * self._block) * window.slide + self._phase
         moments = moments[self._spans.inside(moments, window)]
         rows = self._rows(self.query, self._at_moments(np.array([number]), moments))
         table = typed_rows(self.query, rows).select([output.name for output in self.query.outputs])

@@ -141,6 +141,11 @@ class StoredLookups:
         """The number of a group. Raises HDL-605 for one that has no stored partials."""
         return self._groups.number(group)
 
+    def _check_one_window(self) -> None:
+        if self.query.window.parts:
+            message = f"{self.query.name} is over several windows, not over one"
+            raise HeddleError("HDL-609", message, "look it up at instants: at, between, single, batch")
+
     def _requested(self, at: Any, groups: Any) -> tuple[Longs, Longs, tuple[int, ...]]:
         """Return the instants and the group numbers of a batch of look-ups, and the shape of its results."""
         times = np.asarray(at)

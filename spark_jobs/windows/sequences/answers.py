@@ -1,4 +1,8 @@
-"""Answers of sequence queries, key by key, and lowered to their outputs."""
+"""Answers of sequence queries, key by key, and lowered to their outputs.
+
+Each window of a query with several is answered as if it were a query of its own (:func:`single_windows`): the executors
+share what they share between queries. The answers are put side by side before they are lowered (:func:`side_by_side`).
+"""
 
 from __future__ import annotations
 
@@ -71,14 +75,15 @@ _REDUCE: dict[str, Callable[..., NDArray[Any]]] = {
 @dataclass(frozen=True)
 class Rolled:
     """Answers of one query, not lowered yet, ascending by (group, instant): ``keys`` of the groups (JSON lists of
-    texts, ascending), ``group`` and ``instants`` (a,), and the components by (number of the measure, component).
+    texts, ascending), ``group`` and ``instants`` (a,), and the components by (number of the window, number of the
+    measure, component).
     """
 
     query: str
     keys: tuple[str, ...]
     group: Longs
     instants: Longs
-    columns: Mapping[tuple[int, str], _Column]
+    columns: Mapping[tuple[int, int, str], _Column]
 
     def at(self, wanted: Sequence[int] | Longs) -> Rolled:
         """The answers of some instants alone."""
@@ -95,6 +100,23 @@ def _limbs(integers: Integers) -> NDArray[np.int64]:
     limbs: NDArray[np.int64] = np.stack(words, axis=1)
     limbs[integers.over] = 0
     return limbs
+
+
+def single_windows(query: ACQ) -> tuple[ACQ, ...]:
+    """The query over each of its windows alone, with the aggregates over it and without HAVING; itself if it has one
+    window.
+    """
+    if not query.window.parts:
+        return (query,)
+    return tuple(
+        replace(
+            query,
+            window=replace(part, at=query.window.at),
+            outputs=tuple(replace(output, window=0) for output in query.computed if output.window == number),
+            having=(),
+        )
+        for number, part in enumerate(query.window.parts)
+    )
 
 
 def _integer_columns(number: int, what: str, integers: Integers) -> dict[tuple[int, str], _Column]:
@@ -166,13 +188,14 @@ def _steps(query: ACQ) -> list[int]:
 def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin: int, end: int) -> list[Rolled]:
     """Answers of queries of one synopsis for the instants in (begin, end], of all keys of some events."""
     sequenced = sequenced_of(synopsis)
-    alike: dict[tuple[int, int, int, int], list[ACQ]] = {}
+    alike: dict[tuple[int, int, int, int], list[tuple[ACQ, int, ACQ]]] = {}
     for query in queries:
         at = query.window.at
         # of instants that are named: no window before the first, none behind the last
         span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
-        alike.setdefault((query.window.ago, query.window.offset, *span), []).append(query)
-    rolled_queries: list[Rolled] = []
+        for number, single in enumerate(single_windows(query)):
+            alike.setdefault((single.window.ago, single.window.offset, *span), []).append((query, number, single))
+    rolled_windows: dict[str, dict[int, Rolled]] = {query.name: {} for query in queries}
     # queries of the same group columns have the same groups
     groups: dict[object, tuple[list[str], Longs]] = {}
     for (ago, offset, first, last), members in alike.items():
@@ -180,26 +203,29 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin
         # of their slide
         is_moved = ago != offset
         events = replace(decoded.events, time=decoded.events.time + (ago - offset)) if is_moved else decoded.events
-        sequences = [sequence_queries(query, sequenced) for query in members]
+        sequences = [sequence_queries(single, sequenced) for _, _, single in members]
         ends = first - offset, last - offset
         each = iter(answers(events, list(chain.from_iterable(sequences)), ends=ends))
-        for query, several in zip(members, sequences, strict=True):
+        for (query, number, single), several in zip(members, sequences, strict=True):
             if query.group_by not in groups:
                 groups[query.group_by] = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
             keys, group = groups[query.group_by]
-            rolled_answers = rolled(query, sequenced, keys, group, [next(each) for _ in several])
-            rolled_queries.append(rolled_answers if query.window.at is None else rolled_answers.at(query.window.at))
-    return rolled_queries
+            rolled_answers = rolled(single, sequenced, keys, group, [next(each) for _ in several])
+            if single.window.at is not None:
+                rolled_answers = rolled_answers.at(single.window.at)
+            rolled_windows[query.name][number] = rolled_answers
+    return [side_by_side(query, rolled_windows[query.name]) for query in queries]
 
 
 def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, each: Sequence[Answers]) -> Rolled:
-    """Add up the executors' answers of a query, ``each`` of its :func:`sequence_queries`, by group; ``group`` (k,): for
-    each key of the events the number of its group, whose ``keys`` ascend.
+    """Add up the executors' answers of a query over one window, ``each`` of its :func:`sequence_queries`, by group;
+    ``group`` (k,): for each key of the events the number of its group, whose ``keys`` ascend.
     """
     answer, *reached = each
     window = query.window
-    instants = answer.start + window.range + window.offset
-    sequences = _rolled(query.name, keys, group[answer.key], instants, _columns(query, sequenced, answer))
+    instants = answer.start + window.phase
+    columns = {(0, *name): column for name, column in _columns(query, sequenced, answer).items()}
+    sequences = _rolled(query.name, keys, group[answer.key], instants, columns)
     if not reached:
         return sequences
     least = int(reached[0].start.min(initial=0))
@@ -210,13 +236,33 @@ def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, 
 
     counted = [np.unique(codes(group[one.key], one.start), return_counts=True) for one in reached]
     rows = counted[0][0]
-    at = np.searchsorted(rows, codes(sequences.group, sequences.instants - window.range - window.offset))
+    at = np.searchsorted(rows, codes(sequences.group, sequences.instants - window.phase))
     columns = {name: column.spread(at, len(rows)) for name, column in sequences.columns.items()}
     for step, (reached_rows, number) in zip(_steps(query), counted, strict=True):
         column = _Column("add", number.astype(np.int64))
-        columns[step, REACHED] = column.spread(np.searchsorted(rows, reached_rows), len(rows))
-    instants = rows % width * window.slide + least + window.range + window.offset
+        columns[0, step, REACHED] = column.spread(np.searchsorted(rows, reached_rows), len(rows))
+    instants = rows % width * window.slide + least + window.phase
     return Rolled(query.name, tuple(keys), rows // width, instants, columns)
+
+
+def side_by_side(query: ACQ, windows: Mapping[int, Rolled]) -> Rolled:
+    """The answers of a query, of those over each of its windows: a group has one where it has one over any of them.
+    ``windows``: by number, all of the same groups.
+    """
+    if not query.window.parts:
+        return windows[0]
+    slide, parts = query.window.slide, [windows[number] for number in range(len(windows))]
+    moments = np.concatenate([part.instants for part in parts])
+    least = int(moments.min()) if len(moments) else 0
+    width = int(moments.max(initial=least) - least) // slide + 1
+    codes = [part.group * width + (part.instants - least) // slide for part in parts]
+    rows = np.unique(np.concatenate(codes))
+    columns = {
+        (number, measure, what): column.spread(np.searchsorted(rows, codes[number]), len(rows))
+        for number, part in enumerate(parts)
+        for (_, measure, what), column in part.columns.items()
+    }
+    return Rolled(query.name, parts[0].keys, rows // width, rows % width * slide + least, columns)
 
 
 def numbered_groups(texts: Sequence[str]) -> tuple[list[str], Longs]:
@@ -238,7 +284,7 @@ def _rolled(
     keys: Sequence[str],
     group: Longs,
     instants: Longs,
-    columns: Mapping[tuple[int, str], _Column],
+    columns: Mapping[tuple[int, int, str], _Column],
 ) -> Rolled:
     """Answers of groups, whose ascending ``keys`` are numbered, added up by group and instant."""
     order = np.lexsort((instants, group))
@@ -278,14 +324,14 @@ class LoweredAnswers(NamedTuple):
 
 def lowered_answers(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> LoweredAnswers:
     """The values of the answers that satisfy HAVING."""
-    sequenced = sequenced_of(synopsis)
+    sequenced, windows = sequenced_of(synopsis), single_windows(query)
     known: dict[Output, Lowered] = {}
 
     def of(output: Output) -> Lowered:
         same = replace(output, name="")
         if same not in known:
             parts = [of(part) for part in output.parts]
-            known[same] = derived(output, parts) if parts else _lowered(query, sequenced, output, rolled)
+            known[same] = derived(output, parts) if parts else _lowered(windows, sequenced, output, rolled)
         return known[same]
 
     rows, failed, errors = qualifying(query, [of(condition.output) for condition in query.having], len(rolled.instants))
@@ -303,23 +349,23 @@ def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[st
     yield from AnswerRows(synopsis.stream, query.name, query.window, keys, group, instants, carried, errors).by_day()
 
 
-def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -> Lowered:
-    """The values of one output."""
-    size = len(rolled.instants)
+def _lowered(windows: Sequence[ACQ], sequenced: Sequenced, output: Output, rolled: Rolled) -> Lowered:
+    """The values of one output of a query, of which ``windows`` are the :func:`single_windows`."""
+    size, window, query = len(rolled.instants), output.window, windows[output.window]
     measures = _measures(query, sequenced)
 
     def column(function: str, what: str = "") -> NDArray[Any]:
         measure = _measure(query, sequenced, output, function)
         assert measure is not None
-        return rolled.columns[measures.index(measure), what or function].values
+        return rolled.columns[window, measures.index(measure), what or function].values
 
     always = np.ones(size, dtype=bool)
     if output.function == REACHED:
-        return Lowered(rolled.columns[int(output.parameter or 0), REACHED].values, always)
+        return Lowered(rolled.columns[window, int(output.parameter or 0), REACHED].values, always)
     if output.function == "count" and output.argument is None:
         times = 1 if output.event is None else query.sequence.events.count(output.event)
-        counted = rolled.columns[-1, "count"].values
-        over = rolled.columns[-1, "count over"].values & (times > 0)
+        counted = rolled.columns[window, -1, "count"].values
+        over = rolled.columns[window, -1, "count over"].values & (times > 0)
         return _exact(times * exact_total(counted), always, over, output.type)
     if _measure(query, sequenced, output, _FUNCTIONS[output.function][0]) is None:
         # events that no sequence has

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.event_patterns import Pattern
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import (
     ACQ,
@@ -48,6 +49,7 @@ from spark_jobs.audit.unshared.calendars import windows_holding
 from spark_jobs.audit.unshared.duckdb_expressions import CannotTell
 from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.measure import native_frame, sample_of
+from spark_jobs.audit.unshared.sequences import matches
 from spark_jobs.audit.unshared.windows import recompute, unshared
 from spark_jobs.streams.sources.replacements import disjoint
 from tests.calendars import DAY, windows_between
@@ -240,6 +242,15 @@ def test_sequences_recomputed_by_duckdb_are_the_oracles(case: Case) -> None:
     queries = tuple(query for query in case.workload.queries if query.pattern is not None)
     case = replace(case, workload=replace(case.workload, queries=queries))
     are_the_oracles(case, lambda query, spans: recompute_here(case.events.combine_chunks(), query, "ts", spans))
+
+
+@pytest.mark.parametrize(
+    ("types", "reached"), [("a", [1, 0]), ("ac", [1, 0]), ("acb", [1, 0]), ("acab", [2, 1]), ("abc", [1, 1])]
+)
+def test_a_key_has_reached_a_step_whatever_comes_after(types: str, reached: list[int]) -> None:
+    """An absent event ends what could go on, and takes back nothing."""
+    events = [(at, type_, ()) for at, type_ in enumerate(types)]
+    assert matches(events, Pattern(("a", "b"), "kind", ("user",), (("c",),)), []) == ([1, *reached], [])
 
 
 def are_the_oracles(case: Case, recomputed: Recomputed) -> None:

@@ -97,6 +97,10 @@ def check_window(query: ACQ, found: SequenceLookups, case: Case, begin: int, end
     start, until = begin + (end - begin) // 3, end - (end - begin) // 7
     if until <= start or until - start > 1 << 45:
         return
+    if query.window.parts:
+        with pytest.raises(HeddleError, match="HDL-609 .*several windows"):
+            found.window(start, until)
+        return
     window_query = replace(query, window=Window(until - start, until - start))
     time = case.stream.time
     index = case.events.column_names.index(time)
