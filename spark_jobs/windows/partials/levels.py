@@ -114,6 +114,7 @@ class StoredLevels:
     def __init__(self, marks: StoredMarks, sources: Mapping[str, list[Split]], current: DeltaTable) -> None:
         self._marks, self._sources, self._current = marks, sources, current
         self._pieces: Pieces = {}
+        self._current_periods: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, parts: Sequence[SynopsisWork], begin: int) -> list[SynopsisWork]:
         """The work for the instants after ``begin``, with the spans to be read from levels."""
@@ -167,16 +168,24 @@ class StoredLevels:
             if levels and spans and not is_read:
                 names = sorted({level.fingerprint for _, level in levels})
                 self._pieces |= self._marks.under(self._current, names, spans)
+                for name in names:
+                    self._current_periods.pop(name, None)
             for covered, level in levels:
                 covered.take(level, self._periods(level, covered.rest))
 
     def _periods(self, level: Synopsis, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The stored periods of a level that lie in some spans, as far as marks were read; ascending."""
-        is_current = stored_for(level, self._sources[level.stream], self._marks.tokens[level.stream])
+        """The stored periods of a level that lie in some spans (ascending), as far as marks were read; ascending."""
+        name = level.fingerprint
+        if name not in self._current_periods:
+            is_current = stored_for(level, self._sources[level.stream], self._marks.tokens[level.stream])
+            pieces = self._pieces.get(name, ())
+            self._current_periods[name] = [each[:2] for each in pieces if is_current(each[2], *each[:2])]
+        periods = self._current_periods[name]
         return [
-            (first, last)
-            for first, last, name in self._pieces.get(level.fingerprint, ())
-            if any(begin <= first and last <= end for begin, end in spans) and is_current(name, first, last)
+            period
+            for begin, end in spans
+            for period in periods[bisect_left(periods, (begin,)) : bisect_left(periods, (end,))]
+            if period[1] <= end
         ]
 
     def _has_fragments(self, part: SynopsisWork) -> bool:
