@@ -56,6 +56,30 @@ def seek(slots, begin, end, bound):
 
 
 @numba.njit(cache=True)
+def _covered_by_parts(
+    slots, offsets, fragments, first_group, last_group, windows, window_low, window_high, at, group, window, low, high
+):
+    """:func:`covered_runs` of windows of several parts: an answer exists where any of them has cells."""
+    parts = len(window_low)
+    behind_low, behind_high = np.empty(parts, np.int64), np.empty(parts, np.int64)
+    for g in range(first_group, last_group):
+        begin, end = offsets[g], offsets[g + 1]
+        behind_low[:], behind_high[:] = begin, begin
+        for w in windows:
+            is_some = False
+            for p in range(parts):
+                first = behind_low[p] = seek(slots, behind_low[p], end, window_low[p, w])
+                last = behind_high[p] = seek(slots, max(first, behind_high[p]), end, window_high[p, w])
+                is_part = first < last
+                low[p, at], high[p, at] = (first, last) if is_part else (0, 0)
+                is_some |= is_part
+            if is_some:
+                group[at], window[at] = g, w
+                at += 1
+    return at
+
+
+@numba.njit(cache=True)
 def covered_runs(
     slots, offsets, fragments, first_group, last_group, windows, window_low, window_high, at, group, window, low, high
 ):
@@ -66,28 +90,36 @@ def covered_runs(
     the groups; windows: numbers of the windows, ascending; window_low, window_high: (p, w) fragments of each part of
     each window, ascending. Written: group, window (a,); low, high (p, a), both 0 of a part without cells.
     """
-    parts = len(window_low)
-    behind_low, behind_high = np.empty(parts, np.int64), np.empty(parts, np.int64)
+    if len(window_low) > 1:
+        return _covered_by_parts(
+            slots,
+            offsets,
+            fragments,
+            first_group,
+            last_group,
+            windows,
+            window_low,
+            window_high,
+            at,
+            group,
+            window,
+            low,
+            high,
+        )
+    only_low, only_high, part_low, part_high = window_low[0], window_high[0], low[0], high[0]
     for g in range(first_group, last_group):
         begin, end = offsets[g], offsets[g + 1]
         # most groups have a cell in every fragment
         complete = end - begin == fragments
-        behind_low[:], behind_high[:] = begin, begin
+        first = last = begin
         for w in windows:
-            is_some = False
-            for p in range(parts):
-                if complete:
-                    first, last = begin + window_low[p, w], begin + window_high[p, w]
-                else:
-                    first = seek(slots, behind_low[p], end, window_low[p, w])
-                    last = seek(slots, max(first, behind_high[p]), end, window_high[p, w])
-                    behind_low[p], behind_high[p] = first, last
-                if first < last:
-                    low[p, at], high[p, at], is_some = first, last, True
-                else:
-                    low[p, at], high[p, at] = 0, 0
-            if is_some:
-                group[at], window[at] = g, w
+            if complete:
+                first, last = begin + only_low[w], begin + only_high[w]
+            else:
+                first = seek(slots, first, end, only_low[w])
+                last = seek(slots, max(first, last), end, only_high[w])
+            if first < last:
+                group[at], window[at], part_low[at], part_high[at] = g, w, first, last
                 at += 1
     return at
 
@@ -215,11 +247,14 @@ def _numbered(output: Output, places: Mapping[State, int], computed: dict[Output
     """The number of what an output is, which is added to what is computed, behind its parts; ``places``: of the states
     in the synopsis."""
     same = replace(output, name="")
-    if same not in computed:
-        parts = tuple(_numbered(part, places, computed) for part in output.parts)
-        states = () if parts else _states(output, places)
-        computed[same] = len(computed), _Computed(same, tuple((state.kind, places[state]) for state in states), parts)
-    return computed[same][0]
+    # to hash an output is dear
+    if (known := computed.get(same)) is not None:
+        return known[0]
+    parts = tuple(_numbered(part, places, computed) for part in output.parts)
+    states = () if parts else _states(output, places)
+    number = len(computed)
+    computed[same] = number, _Computed(same, tuple((state.kind, places[state]) for state in states), parts)
+    return number
 
 
 def _states(output: Output, stored: Collection[State]) -> tuple[State, ...]:
