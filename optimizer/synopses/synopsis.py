@@ -140,6 +140,10 @@ class Synopsis:
     period: str | None = None
 
     @cached_property
+    def _levels(self) -> tuple[Synopsis, ...]:
+        return tuple(replace(self, period=period) for period in PERIODS) if self.kind.has_fragments else ()
+
+    @cached_property
     def fingerprint(self) -> str:
         """The hash by which stored partial aggregates are known: of all that decides what they hold."""
         states = [_told(state) for state in self.states]
@@ -203,8 +207,9 @@ class Synopsis:
 
 
 def period_levels(synopsis: Synopsis) -> tuple[Synopsis, ...]:
-    """The levels of a synopsis, the shortest periods first; none where a row is not of a fragment."""
-    return tuple(replace(synopsis, period=period) for period in PERIODS) if synopsis.kind.has_fragments else ()
+    """The levels of a synopsis, the shortest periods first; none where a row is not of a fragment. They are made once,
+    for their fingerprints are asked for again and again."""
+    return synopsis._levels
 
 
 def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]:

@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,15 +109,19 @@ class AnswerRows(NamedTuple):
 
     def by_day(self) -> Iterator[tuple[str, AnswerRows]]:
         """The answers of each day: that of the microsecond before the instant."""
-        # compiled, which reading answers need not wait for
-        from spark_jobs.store.arrays.numbering import distinct_of
-
-        days, number = distinct_of((self.instants - 1) // DAY)
-        for at, day in enumerate(days.tolist()):
-            yield day_label(day * DAY), self._where(np.flatnonzero(number == at))
+        first, last = (int(self.instants.min()) - 1) // DAY, (int(self.instants.max()) - 1) // DAY
+        if first == last:
+            yield day_label(first * DAY), self
+            return
+        days = (self.instants - 1) // DAY
+        order = np.argsort(days, kind="stable")
+        edges = [0, *(np.flatnonzero(np.diff(days[order])) + 1).tolist(), len(order)]
+        for low, high in pairwise(edges):
+            rows = order[low:high]
+            yield day_label(int(days[rows[0]]) * DAY), self._where(rows)
 
     def _where(self, rows: Longs) -> AnswerRows:
-        place = {int(row): new for new, row in enumerate(rows.tolist())}
+        place = {int(row): new for new, row in enumerate(rows.tolist())} if self.errors else {}
         return self._replace(
             group=self.group[rows],
             instants=self.instants[rows],

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,16 @@ def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
 
 def _evidence(output: Output, row: Mapping[str, Any]) -> Evidence:
     evidence = {"": row[output.name]}
-    evidence |= {name[len(output.name) + 1 :]: cell for name, cell in row.items() if name.startswith(f"{output.name} ")}
+    evidence |= {name: row[column] for name, column in _evidence_columns(output.name, tuple(row))}
     if isinstance(evidence.get("count"), Decimal):  # of event sequences
         evidence["count"] = int(evidence["count"])
     return evidence
+
+
+@lru_cache(maxsize=1 << 10)
+def _evidence_columns(output: str, columns: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The names of an output's evidence, with the columns that have it: the same for all rows of a query."""
+    return [(name[len(output) + 1 :], name) for name in columns if name.startswith(f"{output} ")]
 
 
 def qualifies(query: ACQ, row: Mapping[str, Any]) -> bool | None:

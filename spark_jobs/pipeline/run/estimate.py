@@ -21,6 +21,7 @@ from spark_jobs.windows.partials import stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.levels import StoredLevels
 from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
+from spark_jobs.windows.partials.stored_marks import StoredMarks
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,11 @@ class Prices:
         if same is not None and stands_as_declared(self._warehouse, same, plan, {tree.stream for tree in plan.trees}):
             return RunEstimate(begin, end, True, measured_runs=len(self._learned.own))
         events, missing, current = 0.0, [], self._warehouse.table("partials")
+        marks = StoredMarks(self._warehouse)
         for name, splits in prepared.sources.items():
             work = [part for part in prepared.work if part.synopsis.stream == name]
-            work = StoredLevels(self._warehouse, prepared.sources, current).of(work, begin)
-            if requests := self._left(stored_coverage.uncovered(self._warehouse, work, splits)):
+            work = StoredLevels(marks, prepared.sources, current).of(work, begin)
+            if requests := self._left(stored_coverage.uncovered(marks, work, splits, current)):
                 lifted = [request for gap in requests for request in gap.lifted]
                 for first, last in map(span_of_slab, slabs_of(lifted) if lifted else ()):
                     events += events_about(plan, name, self._counted[name], first, min(prepared.ends[name], last))

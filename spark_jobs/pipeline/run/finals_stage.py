@@ -236,7 +236,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[Written]:
         return []
     current = warehouse.table("partials")
     filled = replace(
-        filled, work=tuple(levels.StoredLevels(warehouse, filled.sources, current).of(filled.work, record.begin))
+        filled, work=tuple(levels.StoredLevels(run.marks, filled.sources, current).of(filled.work, record.begin))
     )
     _check_complete(run, filled, current)
     files = _needed(warehouse, filled.work, current)
@@ -292,10 +292,11 @@ def _task_of(answering: Callable[..., Any], files: Sequence[_Partials], *given: 
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
-    pieces = stored_coverage.pieces_under(run.warehouse, filled.work, current)
+    pieces = stored_coverage.pieces_under(run.marks, filled.work, current)
     for part in filled.work:
         stored, splits = pieces.get(part.synopsis.fingerprint, []), filled.sources[part.synopsis.stream]
-        if any(stored_coverage.missing_spans(part.over(*span), stored, splits) for span in part.fine):
+        given = stored, splits, True, run.marks.tokens[part.synopsis.stream]
+        if any(stored_coverage.missing_spans(part.over(*span), *given) for span in part.fine):
             message = "another run or maintenance has replaced partial aggregates that this run goes on with"
             refuse(run.warehouse, run.record, "HDL-541", message, "run it again")
 

@@ -25,7 +25,7 @@ def with_levels(run: Run, prepared: PreparedRun) -> PreparedRun:
         return prepared
     if run.request.recompute:
         return replace(prepared, is_closing=True)
-    stored = levels.StoredLevels(run.warehouse, prepared.sources, current)
+    stored = levels.StoredLevels(run.marks, prepared.sources, current)
     parts = tuple(stored.of(parts, begin))
     return replace(prepared, work=parts, is_closing=bool(stored.to_close(parts, begin, is_filled=False)))
 
@@ -37,7 +37,7 @@ def close_periods(run: Run, stream: Stream, parts: Sequence[SynopsisWork], split
     """
     for _ in PERIODS:
         current = run.warehouse.table("partials")
-        stored = levels.StoredLevels(run.warehouse, {stream.name: splits}, current)
+        stored = levels.StoredLevels(run.marks, {stream.name: splits}, current)
         requests = stored.to_close(stored.of(parts, run.record.begin), run.record.begin)
         if not requests:
             return

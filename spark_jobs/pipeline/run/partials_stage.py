@@ -65,7 +65,8 @@ def events_to_read(run: Run, prepared: PreparedRun, name: str) -> float:
     splits = prepared.sources[name]
     parts = [part for part in prepared.work if part.synopsis.stream == name]
     parts += rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
-    missing = stored_coverage.uncovered(run.warehouse, parts, splits, None, not run.request.recompute)
+    current = run.warehouse.table("partials")
+    missing = stored_coverage.uncovered(run.marks, parts, splits, current, not run.request.recompute)
     lifted = [request for gap in missing for request in gap.lifted]
     slabs_of_split = SlabsOfSplit(prepared.plan.workload.stream(name), slabs_of(lifted) if lifted else [])
     return sum(split.rows_about() for split in splits if slabs_of_split(split))

@@ -100,7 +100,7 @@ def write_partials(
     Returns what was missing and filled, and what was lifted; nothing is stored of what is broken.
     """
     record, current = run.record, run.warehouse.table("partials")
-    missing = stored_coverage.uncovered(run.warehouse, parts, splits, current, not run.request.recompute)
+    missing = stored_coverage.uncovered(run.marks, parts, splits, current, not run.request.recompute)
     requests = with_group_limits(missing, parts)
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from spark_jobs.streams.sources.first_events import first_event
 from spark_jobs.streams.sources.ledger import Ledger
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.windows.partials.fill_request import FillRequest
+from spark_jobs.windows.partials.stored_marks import StoredMarks
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
 
 if TYPE_CHECKING:
@@ -97,6 +99,11 @@ class Run:
     report: Report
     was_started: bool = False
     counts: dict[str, list[EventCounts]] = field(default_factory=dict)
+
+    @cached_property
+    def marks(self) -> StoredMarks:
+        """The marks of stored partial aggregates, read once for all stages."""
+        return StoredMarks(self.warehouse)
 
     @property
     def workers(self) -> Workers:

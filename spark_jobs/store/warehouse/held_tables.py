@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +38,7 @@ class TableAt(DeltaTable):
         self._current, self._at = current, int(current.version())
         self._storage_options = None
         self._own: DeltaTable | None = None
+        self._actions: dict[bool, Any] = {}
 
     @property
     def _table(self) -> Any:
@@ -51,11 +52,20 @@ class TableAt(DeltaTable):
         """Its version, whatever was committed since."""
         return self._at
 
+    def get_add_actions(self, flatten: bool = False) -> Any:
+        """The files of its version, which are listed once."""
+        if flatten not in self._actions:
+            self._actions[flatten] = super().get_add_actions(flatten)
+        return self._actions[flatten]
+
 
 AT_ONCE = 8
 """Files that are read side by side: a request takes longer than what it brings."""
 
 _threads = threading.local()
+
+_Key = tuple[int, str, str, tuple[str, ...]]
+"""What tells a table from others: process, URL, identity and how its store is reached."""
 
 
 def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTable:
@@ -70,15 +80,23 @@ def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTabl
     if known is not None and (_commit(log, known), checkpoint) == stamp:
         # versions follow one another: to look for a file takes a hundredth of listing a log
         if log is not None and _status(log, f"{known.version() + 1:020}.json") is None:
-            return TableAt(known)
+            return _at_now(key, known)
         # its log may no longer go on from where it was
         with suppress(DeltaError):
             known.update_incremental()
             tables[key] = known, (_commit(log, known), checkpoint)
-            return TableAt(known)
+            return _at_now(key, known)
     known = DeltaTable(url)
     tables[key] = known, (_commit(log, known), checkpoint)
-    return TableAt(known)
+    return _at_now(key, known)
+
+
+def _at_now(key: _Key, known: DeltaTable) -> TableAt:
+    """A table at the version that it has now: the same object as before, if nothing was committed since."""
+    at_version: dict[_Key, tuple[DeltaTable, TableAt]] = _threads.__dict__.setdefault("at", {})
+    if key not in at_version or at_version[key][0] is not known or at_version[key][1].version() != known.version():
+        at_version[key] = known, TableAt(known)
+    return at_version[key][1]
 
 
 def note_commit(url: str, identity: str, log: Path | None, before: int) -> None:
@@ -90,10 +108,9 @@ def note_commit(url: str, identity: str, log: Path | None, before: int) -> None:
         _tables()[key] = known, (_commit(log, known), stamp[1])
 
 
-def _tables() -> dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]]:
+def _tables() -> dict[_Key, tuple[DeltaTable, Any]]:
     """The tables of this thread, each with what tells its newest commit and its checkpoint from others."""
-    tables: dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]]
-    tables = _threads.__dict__.setdefault("tables", {})
+    tables: dict[_Key, tuple[DeltaTable, Any]] = _threads.__dict__.setdefault("tables", {})
     return tables
 
 
@@ -134,13 +151,14 @@ def pruned_dataset(
     ``where``: the condition; None: nothing is known of it. ``files``: a choice that is quick for many files, by
     statistics; files that are not chosen are not there.
     """
-    if where is None or current.protocol().min_reader_version > 1:
-        return _page_checked(current.to_pyarrow_dataset(filesystem=filesystem))
-    schema = pa.schema(current.schema().to_arrow())
     actions = pa.table(current.get_add_actions(flatten=True))
     total = len(actions)
     if files is not None and total:
         actions = actions.filter(files(actions))
+    if where is None or current.protocol().min_reader_version > 1:
+        paths = None if files is None else frozenset(actions["path"].to_pylist())
+        return _page_checked(current.to_pyarrow_dataset(filesystem=filesystem), paths)
+    schema = pa.schema(current.schema().to_arrow())
     partitions = [name for name in schema.names if f"partition.{name}" in actions.schema.names]
     text = str(where)
     # a name in a literal is one condition too many
@@ -166,10 +184,11 @@ FORMAT = ds.ParquetFileFormat(
 """Format for scanning files: a page that differs from what was written is an error, if it has a checksum."""
 
 
-def _page_checked(dataset: ds.Dataset) -> ds.Dataset:
+def _page_checked(dataset: ds.Dataset, paths: Collection[str] | None = None) -> ds.Dataset:
     fragments = [
         FORMAT.make_fragment(each.path, each.filesystem, partition_expression=each.partition_expression)
         for each in dataset.get_fragments()
+        if paths is None or each.path in paths
     ]
     return ds.FileSystemDataset(fragments, dataset.schema, FORMAT, dataset.filesystem)
 

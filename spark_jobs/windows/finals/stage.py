@@ -60,8 +60,8 @@ def finals_of(
     """
     windowed = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
     top = TopAnswers(queries)
-    for windowed_query, _, span, chunk in _work(partials, synopsis, windowed, count, stream, by_day=False):
-        for batch in chunk.answers(windowed_query, *span):
+    for windowed_query, chunk in _work(partials, synopsis, windowed, count, stream):
+        for batch in chunk.answers(windowed_query, [(0, len(windowed_query.instants))]):
             count("fragments_combined", batch.runs.combined)
             if windowed_query.query.top is not None:
                 top.add(batch.top(synopsis.stream))
@@ -77,9 +77,8 @@ def _work(
     windowed: Sequence[WindowedQuery],
     count: Count,
     stream: Stream | None,
-    by_day: bool,
-) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
-    """Yield the work: a query, a day, the range of its instants in it (all, unless ``by_day``), and a chunk."""
+) -> Iterator[tuple[WindowedQuery, GroupChunk]]:
+    """Yield the work: a query at the instants whose windows may hold something, and a chunk."""
     if len(partials) == 0 or not windowed:
         return
     for view, members in views(Cells.decode(synopsis, partials), synopsis, windowed, stream):
@@ -87,8 +86,7 @@ def _work(
         for chunk in view.chunks() if members else ():
             for windowed_query in members:
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
-                for day, first, last in windowed_query.days if by_day else [("", 0, len(windowed_query.instants))]:
-                    yield windowed_query, day, (first, last), chunk
+                yield windowed_query, chunk
 
 
 def time_answers(
@@ -98,13 +96,13 @@ def time_answers(
     until = part.end if part.until is None else part.until
     windowed = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
     combined = 0
-    for windowed_query, day, span, chunk in _work(partials, part.synopsis, windowed, count, part.stream, by_day=True):
-        for batch in chunk.answers(windowed_query, *span):
+    for windowed_query, chunk in _work(partials, part.synopsis, windowed, count, part.stream):
+        for batch in chunk.answers(windowed_query, windowed_query.days):
             combined += batch.runs.combined
             if windowed_query.query.top is not None:
                 top.add(batch.top(part.synopsis.stream))
             else:
-                yield day, batch.answered(part.synopsis.stream)
+                yield from batch.answered(part.synopsis.stream).by_day()
     count("fragments_combined", combined)
 
 

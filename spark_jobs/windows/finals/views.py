@@ -34,19 +34,17 @@ class FamilyView:
         self.grid, self.slots = distinct_of(cells.starts)
         self.offsets = np.searchsorted(cells.group, np.arange(cells.groups + 1)).astype(np.int64)
         self.texts: dict[int, NDArray[Any]] = {}
-        self._windows: dict[str, list[tuple[Longs, Longs]]] = {}
+        self._windows: dict[str, tuple[Longs, Longs]] = {}
 
-    def windows(self, windowed: WindowedQuery) -> list[tuple[Longs, Longs]]:
-        """The fragments [low, high) of the grid under each of a query's windows (w,), for each part."""
-        name = windowed.query.name
+    def windows(self, windowed: WindowedQuery) -> tuple[Longs, Longs]:
+        """The fragments [low, high) of the grid under each part of each of a query's windows: (p, w)."""
+        name, moments = windowed.query.name, windowed.instants
         if name not in self._windows:
-            self._windows[name] = [
-                (
-                    np.searchsorted(self.grid, starts_of(part, windowed.instants)),
-                    np.searchsorted(self.grid, ends_of(part, windowed.instants)),
-                )
-                for part in windowed.query.window.each
-            ]
+            parts = windowed.query.window.each
+            self._windows[name] = (
+                np.array([np.searchsorted(self.grid, starts_of(part, moments)) for part in parts]),
+                np.array([np.searchsorted(self.grid, ends_of(part, moments)) for part in parts]),
+            )
         return self._windows[name]
 
     def objects(self, texts: pa.StringArray) -> NDArray[Any]:
@@ -92,35 +90,42 @@ class GroupChunk:
             self._known[place] = STRUCTURES[type(column)](self.view, state, column, self.rows)
         return self._known[place](runs)
 
-    def answers(self, windowed: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:
-        """The answers of a query for its instants [first, last), by group and instant, some at a time."""
-        bounds = [(low[first:last], high[first:last]) for low, high in self.view.windows(windowed)]
-        filled = np.flatnonzero(np.logical_or.reduce([low < high for low, high in bounds]))
-        bounds, times = [(low[filled], high[filled]) for low, high in bounds], windowed.instants[first:last][filled]
-        if len(filled) == 0:
+    def answers(self, windowed: WindowedQuery, spans: Sequence[tuple[int, int]]) -> Iterator[AnswerBatch]:
+        """The answers of a query for its instants in some spans [first, last), by span, group and instant, as many at
+        once as its block has, of whatever spans."""
+        lows, highs = self.view.windows(windowed)
+        filled = [first + np.flatnonzero((lows[:, first:last] < highs[:, first:last]).any(0)) for first, last in spans]
+        size = min(windowed.block, self.groups * sum(map(len, filled)))
+        group, window = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+        low, high = np.empty((2, len(lows), size), dtype=np.int64)
+        written = group, window, low, high
+        grid, at = (self.slots, self.offsets, len(self.view.grid)), 0
+        for first, last, windows in self._pieces(filled, windowed.block):
+            if at + (last - first) * len(windows) > size:
+                yield from self._answered(windowed, at, *written)
+                at = 0
+            at = covered_runs(*grid, first, last, windows, lows, highs, at, *written)
+        yield from self._answered(windowed, at, *written)
+
+    def _pieces(self, filled: Sequence[Longs], most: int) -> Iterator[tuple[int, int, Longs]]:
+        """Pieces of the work on some windows, by their numbers, span by span, with at most so many answers: groups
+        [first, last), and windows."""
+        for windows in filled:
+            groups = max(1, most // max(1, len(windows)))
+            for group in range(0, self.groups if len(windows) else 0, groups):
+                for at in range(0, len(windows), most):
+                    yield group, min(group + groups, self.groups), windows[at : at + most]
+
+    def _answered(
+        self, windowed: WindowedQuery, answers: int, group: Longs, window: Longs, low: Longs, high: Longs
+    ) -> Iterator[AnswerBatch]:
+        """The answers that exist and qualify of the first ``answers`` of some runs."""
+        if not answers:
             return
-        groups = max(1, windowed.block // len(filled))
-        size = min(groups * len(filled), windowed.block)
-        spaces = [[np.empty(size, dtype=np.int64) for _ in range(4)] for _ in bounds]
-        for group in range(0, self.groups, groups):
-            for window in range(0, len(filled), windowed.block):
-                some = slice(window, window + windowed.block)
-                runs_of_parts = []
-                for (low, high), (number, instant, begin, end) in zip(bounds, spaces, strict=True):
-                    grid = self.slots, self.offsets, len(self.view.grid), group, min(group + groups, self.groups)
-                    count = covered_runs(*grid, low[some], high[some], number, instant, begin, end)
-                    runs_of_parts.append((number[:count], instant[:count], begin[:count], end[:count]))
-                runs, windows = _runs(runs_of_parts, len(times[some]))
-                if len(windows):
-                    batch, _ = AnswerBatch(windowed, self, runs, times[some][windows]).qualifying()
-                    if len(batch.instants):
-                        yield batch
-
-
-def _runs(parts: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[FragmentRuns | PartedRuns, Longs]:
-    """The runs of some answers, and the number of the window of each; ``parts``: for each part as
-    :func:`covered_runs` finds them."""
-    if len(parts) > 1:
-        return PartedRuns.of(parts, windows)
-    ((group, window, low, high),) = parts
-    return FragmentRuns(group, low, high), window
+        parts = [
+            FragmentRuns(group[:answers], *bounds) for bounds in zip(low[:, :answers], high[:, :answers], strict=True)
+        ]
+        runs = PartedRuns.together(parts) if len(parts) > 1 else parts[0]
+        batch, _ = AnswerBatch(windowed, self, runs, windowed.instants[window[:answers]]).qualifying()
+        if len(batch.instants):
+            yield batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
@@ -13,10 +14,9 @@ from numpy.typing import NDArray
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import State
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.windows.alignment import day_label, instants_over
+from optimizer.windows.alignment import instants_over
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, ANY_WINDOW, Output
-from spark_jobs.store.arrays.numbering import distinct_of
 
 OVERFLOW = "HDL-601"
 """Code of an answer that does not fit its type; its output is null and the row has the message. If the value that
@@ -56,28 +56,72 @@ def seek(slots, begin, end, bound):
 
 
 @numba.njit(cache=True)
-def covered_runs(slots, offsets, fragments, first_group, last_group, window_low, window_high, group, window, low, high):
-    """The run of cells under each window that holds any, by group and window; how many there are.
+def _covered_by_parts(
+    slots, offsets, fragments, first_group, last_group, windows, window_low, window_high, at, group, window, low, high
+):
+    """:func:`covered_runs` of windows of several parts: an answer exists where any of them has cells."""
+    parts = len(window_low)
+    behind_low, behind_high = np.empty(parts, np.int64), np.empty(parts, np.int64)
+    for g in range(first_group, last_group):
+        begin, end = offsets[g], offsets[g + 1]
+        behind_low[:], behind_high[:] = begin, begin
+        for w in windows:
+            is_some = False
+            for p in range(parts):
+                first = behind_low[p] = seek(slots, behind_low[p], end, window_low[p, w])
+                last = behind_high[p] = seek(slots, max(first, behind_high[p]), end, window_high[p, w])
+                is_part = first < last
+                low[p, at], high[p, at] = (first, last) if is_part else (0, 0)
+                is_some |= is_part
+            if is_some:
+                group[at], window[at] = g, w
+                at += 1
+    return at
+
+
+@numba.njit(cache=True)
+def covered_runs(
+    slots, offsets, fragments, first_group, last_group, windows, window_low, window_high, at, group, window, low, high
+):
+    """Write the runs of cells under each window that holds any, by group and window, behind the first ``at`` answers;
+    return the number of answers then.
 
     slots: (n,) number of each cell's fragment among all ``fragments``, ascending within a group; offsets: (g + 1,) of
-    the groups; window_low, window_high: (w,) fragments of each window, ascending.
+    the groups; windows: numbers of the windows, ascending; window_low, window_high: (p, w) fragments of each part of
+    each window, ascending. Written: group, window (a,); low, high (p, a), both 0 of a part without cells.
     """
-    count = 0
+    if len(window_low) > 1:
+        return _covered_by_parts(
+            slots,
+            offsets,
+            fragments,
+            first_group,
+            last_group,
+            windows,
+            window_low,
+            window_high,
+            at,
+            group,
+            window,
+            low,
+            high,
+        )
+    only_low, only_high, part_low, part_high = window_low[0], window_high[0], low[0], high[0]
     for g in range(first_group, last_group):
         begin, end = offsets[g], offsets[g + 1]
         # most groups have a cell in every fragment
         complete = end - begin == fragments
         first = last = begin
-        for w in range(len(window_low)):
+        for w in windows:
             if complete:
-                first, last = begin + window_low[w], begin + window_high[w]
+                first, last = begin + only_low[w], begin + only_high[w]
             else:
-                first = seek(slots, first, end, window_low[w])
-                last = seek(slots, max(first, last), end, window_high[w])
+                first = seek(slots, first, end, only_low[w])
+                last = seek(slots, max(first, last), end, only_high[w])
             if first < last:
-                group[count], window[count], low[count], high[count] = g, w, first, last
-                count += 1
-    return count
+                group[at], window[at], part_low[at], part_high[at] = g, w, first, last
+                at += 1
+    return at
 
 
 class FragmentRuns(NamedTuple):
@@ -136,21 +180,6 @@ class PartedRuns(NamedTuple):
         return sum(part.combined for part in self.parts)
 
     @classmethod
-    def of(cls, runs_of_parts: Sequence[tuple[Longs, Longs, Longs, Longs]], windows: int) -> tuple[PartedRuns, Longs]:
-        """The answers that exist, by group and window, of each part's groups, windows and runs [low, high); the window
-        of each answer.
-        """
-        codes = [group * windows + window for group, window, _, _ in runs_of_parts]
-        union = distinct_of(np.concatenate(codes))[0]
-        parts = []
-        for code, (_, _, low, high) in zip(codes, runs_of_parts, strict=True):
-            rows = np.searchsorted(union, code)
-            part = FragmentRuns(union // windows, *np.zeros((2, len(union)), dtype=np.int64))
-            part.low[rows], part.high[rows] = low, high
-            parts.append(part)
-        return cls.together(parts), union % windows
-
-    @classmethod
     def together(cls, parts: Sequence[FragmentRuns]) -> PartedRuns:
         """The answers whose runs under each window are given, empty where there are no cells."""
         low, high = parts[0].low, parts[0].high
@@ -175,7 +204,7 @@ class WindowedQuery:
     """A query with what depends on neither groups nor buckets.
 
     ``begin``, ``end``: it is answered in (begin, end]; ``instants`` (w,): those of them whose windows hold something
-    (:meth:`over`), none before that is known; ``days``: label and range of instants of each day; ``block``: answers to
+    (:meth:`over`), none before that is known; ``days``: the range of instants of each day; ``block``: answers to
     compute at once; ``computed``: what its outputs, conditions and order need, each once; ``outputs``, ``conditions``,
     ``orders``: which of it they are.
     """
@@ -189,7 +218,7 @@ class WindowedQuery:
     orders: tuple[int, ...] = ()
     begin: int = 0
     end: int = 0
-    days: tuple[tuple[str, int, int], ...] = ()
+    days: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
@@ -210,21 +239,22 @@ class WindowedQuery:
         """The query at the instants whose windows may hold one of the fragments that start at ``grid`` (f,), ascending:
         windows without events have no answer, and cost nothing."""
         moments = instants_over(self.query.window, grid, self.begin, self.end)
-        days, number = distinct_of((moments - 1) // DAY) if len(moments) else (moments, moments)
-        cuts = np.searchsorted(number, np.arange(len(days) + 1))
-        labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
-        return replace(self, instants=moments, days=tuple(labelled))
+        edges = [0, *(np.flatnonzero(np.diff((moments - 1) // DAY)) + 1).tolist(), len(moments)]
+        return replace(self, instants=moments, days=tuple(pairwise(edges)) if len(moments) else ())
 
 
 def _numbered(output: Output, places: Mapping[State, int], computed: dict[Output, tuple[int, _Computed]]) -> int:
     """The number of what an output is, which is added to what is computed, behind its parts; ``places``: of the states
     in the synopsis."""
     same = replace(output, name="")
-    if same not in computed:
-        parts = tuple(_numbered(part, places, computed) for part in output.parts)
-        states = () if parts else _states(output, places)
-        computed[same] = len(computed), _Computed(same, tuple((state.kind, places[state]) for state in states), parts)
-    return computed[same][0]
+    # to hash an output is dear
+    if (known := computed.get(same)) is not None:
+        return known[0]
+    parts = tuple(_numbered(part, places, computed) for part in output.parts)
+    states = () if parts else _states(output, places)
+    number = len(computed)
+    computed[same] = number, _Computed(same, tuple((state.kind, places[state]) for state in states), parts)
+    return number
 
 
 def _states(output: Output, stored: Collection[State]) -> tuple[State, ...]:

@@ -186,7 +186,7 @@ class Lookups(StoredLookups):
             groups = self._candidates(query, int(starts[0]), int(ends[0]))
         if groups is None:
             self._view._windows.clear()  # it knows a query's windows by the query's name
-            answers = self._chunk.answers(replace(windowed, instants=moments), 0, len(moments))
+            answers = self._chunk.answers(replace(windowed, instants=moments), [(0, len(moments))])
         else:
             answers = self._of_groups(windowed, groups, moments)
         stream = self.cells.synopsis.stream

@@ -49,7 +49,7 @@ def carry_over(warehouse: Warehouse, stream: Stream, parts: Sequence[SynopsisWor
     parts = [part for part in parts if attributes_in(stream, columns_of_synopsis(part.synopsis))]
     if not parts:
         return Carried(0, 0)
-    stored = coverage(warehouse, [part.synopsis.fingerprint for part in parts], None, span_of(parts))
+    stored = coverage(warehouse, [part.synopsis.fingerprint for part in parts], span_of(parts))
     columns = {column for part in parts for column in columns_of_synopsis(part.synopsis)}
     pending: dict[Stream, list[_Piece]] = {}
     earlier: list[Stream] | None = None
@@ -103,7 +103,7 @@ def _rename(warehouse: Warehouse, stream: Stream, pieces: Sequence[_Piece], spli
         return pa.array(is_replaced)
 
     def still() -> None:
-        now = coverage(warehouse, fingerprints, None, span_of([piece.part for piece in pieces]))
+        now = coverage(warehouse, fingerprints, span_of([piece.part for piece in pieces]))
         stored_names = {(fingerprint, piece[0]): piece[2] for fingerprint, each in now.items() for piece in each}
         if any(stored_names.get(key) != name for key, name in names.items()):
             raise _Changed

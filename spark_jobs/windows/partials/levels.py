@@ -41,10 +41,10 @@ from optimizer.windows.alignment import (
 from optimizer.windows.periods import PERIODS
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Window
-from spark_jobs.store.warehouse.warehouse import Warehouse
-from spark_jobs.streams.sources.splits import Split, Tokens
+from spark_jobs.streams.sources.splits import Split
 from spark_jobs.windows.partials.fill_request import FillRequest
-from spark_jobs.windows.partials.stored_coverage import coverage_under, missing_spans, overlap_of, stored_for
+from spark_jobs.windows.partials.stored_coverage import missing_spans, stored_for
+from spark_jobs.windows.partials.stored_marks import Pieces, StoredMarks, overlaps
 from spark_jobs.windows.partials.synopsis_work import LevelSpan, SynopsisWork
 
 LONG = 62 * DAY
@@ -119,10 +119,10 @@ class _Covered:
 class StoredLevels:
     """The levels that are stored for some work, as of ``current``, and are of the sources as they are."""
 
-    def __init__(self, warehouse: Warehouse, sources: Mapping[str, list[Split]], current: DeltaTable) -> None:
-        self._warehouse, self._sources, self._current = warehouse, sources, current
-        self._tokens: dict[str, Tokens] = {}
-        self._pieces: dict[str, list[tuple[int, int, str]]] = {}
+    def __init__(self, marks: StoredMarks, sources: Mapping[str, list[Split]], current: DeltaTable) -> None:
+        self._marks, self._sources, self._current = marks, sources, current
+        self._pieces: Pieces = {}
+        self._current_periods: dict[str, list[tuple[int, int]]] = {}
 
     def of(self, parts: Sequence[SynopsisWork], begin: int) -> list[SynopsisWork]:
         """The work for the instants after ``begin``, with the spans to be read from levels."""
@@ -175,25 +175,32 @@ class StoredLevels:
             spans = [span for covered in parts for span in covered.rest]
             if levels and spans and not is_read:
                 names = sorted({level.fingerprint for _, level in levels})
-                self._pieces |= coverage_under(self._warehouse, names, spans, self._current)
+                self._pieces |= self._marks.under(self._current, names, spans)
+                for name in names:
+                    self._current_periods.pop(name, None)
             for covered, level in levels:
                 covered.take(level, self._periods(level, covered.rest))
 
     def _periods(self, level: Synopsis, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The stored periods of a level that lie in some spans, as far as marks were read; ascending."""
-        splits = self._sources[level.stream]
-        is_current = stored_for(level, splits, self._tokens.setdefault(level.stream, {}))
+        """The stored periods of a level that lie in some spans (ascending), as far as marks were read; ascending."""
+        name = level.fingerprint
+        if name not in self._current_periods:
+            is_current = stored_for(level, self._sources[level.stream], self._marks.tokens[level.stream])
+            pieces = self._pieces.get(name, ())
+            self._current_periods[name] = [each[:2] for each in pieces if is_current(each[2], *each[:2])]
+        periods = self._current_periods[name]
         return [
-            (first, last)
-            for first, last, name in self._pieces.get(level.fingerprint, ())
-            if any(begin <= first and last <= end for begin, end in spans) and is_current(name, first, last)
+            period
+            for begin, end in spans
+            for period in periods[bisect_left(periods, (begin,)) : bisect_left(periods, (end,))]
+            if period[1] <= end
         ]
 
     def _has_fragments(self, part: SynopsisWork) -> bool:
         """Return whether all fragments of a part are stored."""
-        splits, name = self._sources[part.synopsis.stream], part.synopsis.fingerprint
-        pieces = coverage_under(self._warehouse, [name], part.fine, self._current)
-        return not missing_spans(part, pieces.get(name, []), splits)
+        stream, name = part.synopsis.stream, part.synopsis.fingerprint
+        pieces = self._marks.under(self._current, [name], part.fine)
+        return not missing_spans(part, pieces.get(name, []), self._sources[stream], True, self._marks.tokens[stream])
 
 
 def _joined(spans: Sequence[LevelSpan]) -> list[LevelSpan]:
@@ -268,13 +275,14 @@ def needed_files(
     first, last = day_label(min(begin for begin, _ in bounds)), day_label(max(end for _, end in bounds) - 1)
 
     def chosen(files: pa.Table) -> pa.Array:
+        starts, ends = (files[name].to_numpy() for name in ("min.fragment_start", "max.fragment_end"))
         is_of_level = pc.less(pc.utf8_length(files["partition.day"]), len(first)).to_numpy()
         of_levels = np.zeros(len(files), dtype=bool)
         for level in levels:
             least, most = files["min.fingerprint"], files["max.fingerprint"]
             has_name = pc.and_(pc.less_equal(least, level.fingerprint), pc.greater_equal(most, level.fingerprint))
-            of_levels |= has_name.to_numpy() & overlap_of(files, [level[1:]]).to_numpy(zero_copy_only=False)
-        is_needed = np.where(is_of_level, of_levels, overlap_of(files, spans).to_numpy(zero_copy_only=False))
+            of_levels |= has_name.to_numpy() & overlaps(starts, ends, [level[1:]])
+        is_needed = np.where(is_of_level, of_levels, overlaps(starts, ends, spans))
         return pa.array(is_needed & (files["max.bucket"].to_numpy() >= 0))
 
     return (first[: len("2020")] if levels else first, last), chosen

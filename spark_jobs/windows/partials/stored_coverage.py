@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.synopses.derivation import amount_of, best_of, given_by
 from optimizer.synopses.synopsis import Synopsis, former_of, period_levels
 from optimizer.windows.alignment import day_label, day_pieces
-from optimizer.workload.instants import DAY, FAR_APART
+from optimizer.workload.instants import FAR_APART
 from optimizer.workload.values import Stream
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.data_files import (
@@ -27,7 +26,6 @@ from spark_jobs.store.warehouse.data_files import (
     SynopsisFailure,
     is_of_levels,
     read_file,
-    reading,
     write_files,
 )
 from spark_jobs.store.warehouse.plans import former_streams, recent_plans
@@ -37,6 +35,7 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.declared import Declaration, Named
 from spark_jobs.streams.sources.splits import ContentName, Split, Tokens
 from spark_jobs.windows.partials.fill_request import FillRequest, columns_of_synopsis, partition_of
+from spark_jobs.windows.partials.stored_marks import Pieces, StoredMarks
 
 if TYPE_CHECKING:
     from spark_jobs.windows.partials.synopsis_work import SynopsisWork
@@ -46,31 +45,27 @@ EVER = -(1 << 62)
 """Before every instant."""
 
 
-NEAR = 31 * DAY
-"""Time between two spans up to which their marks are read together."""
-
 MOST_PIECES = 8
 """Requests that what is missing of a synopsis is cut into at most."""
 
 
 def uncovered(
-    warehouse: Warehouse,
+    marks: StoredMarks,
     parts: Sequence[SynopsisWork],
     splits: list[Split],
-    current: DeltaTable | None = None,
+    current: DeltaTable,
     trust: bool = True,
 ) -> list[FillRequest]:
-    """Requests for the missing time of the parts of a stream, for its source as of ``current``, by default as of
-    now. ``trust``: stored rows count; if False, everything is requested, in place of whole stored pieces.
+    """Requests for the missing time of the parts of a stream, for its source as of ``current``. ``trust``: stored rows
+    count; if False, everything is requested, in place of whole stored pieces.
 
     If rows of other synopses of the recent plans give it, or some of its states, the request names them
     (:attr:`FillRequest.stored`); a synopsis then has several requests, one after the other in time.
     """
     if not parts:
         return []
-    current = warehouse.table("partials") if current is None else current
-    pieces = pieces_under(warehouse, parts, current)
-    tokens: Tokens = {}
+    pieces = pieces_under(marks, parts, current)
+    tokens = marks.tokens[parts[0].synopsis.stream]
     missing = [
         (part, gap)
         for part in parts
@@ -80,7 +75,7 @@ def uncovered(
         return [gap for _, gap in missing]
     # what only counts rows has as many groups as the driver can hold: that is found out while it is lifted
     usable = [gap for part, gap in missing if part.queries]
-    stored = _stored_runs(warehouse, current, parts, usable, splits, tokens)
+    stored = _stored_runs(marks, current, parts, usable, splits)
     requests: list[FillRequest] = []
     for _, gap in missing:
         requests += _derived(gap, stored, MOST_PIECES) if gap in usable else [gap]
@@ -92,12 +87,11 @@ Runs = list[tuple[Synopsis, list[tuple[int, int]]]]
 
 
 def _stored_runs(
-    warehouse: Warehouse,
+    marks: StoredMarks,
     current: DeltaTable,
     parts: Sequence[SynopsisWork],
     gaps: Sequence[FillRequest],
     splits: list[Split],
-    tokens: Tokens,
 ) -> Runs:
     """Stored spans, inside the time of the gaps, of the synopses of a stream and of its recent plans, for the
     source as it is now.
@@ -105,16 +99,16 @@ def _stored_runs(
     if not gaps:
         return []
     stream, within = gaps[0].synopsis.stream, (min(gap.begin for gap in gaps), max(gap.end for gap in gaps))
-    covered = coverage(warehouse, None, current, within, stream)
+    covered = marks.under(current, None, [within], stream)
     synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
     if covered.keys() - synopses.keys():
-        recent = [pair for plan in recent_plans(warehouse) for pair in plan.synopses(stream)]
+        recent = [pair for plan in recent_plans(marks.warehouse) for pair in plan.synopses(stream)]
         formers = (former_of(synopsis, queries) for synopsis, queries in recent)
         synopses |= {form.fingerprint: form for form in chain((synopsis for synopsis, _ in recent), formers)}
     runs: Runs = []
     for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
         known: list[tuple[int, int]] = []
-        is_stored = stored_for(synopsis, splits, tokens)
+        is_stored = stored_for(synopsis, splits, marks.tokens[stream])
         for first, last, name in pieces:
             if not is_stored(name, first, last):
                 continue
@@ -342,73 +336,19 @@ def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
 def coverage(
     warehouse: Warehouse,
     fingerprints: list[str] | None,
-    current: DeltaTable | None = None,
     within: tuple[int, int] | None = None,
     stream: str | None = None,
-) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``), each with the name
-    of the content that it was computed from (:class:`spark_jobs.streams.sources.splits.ContentName`); those that
-    overlap a span, if one is given."""
-    return coverage_under(warehouse, fingerprints, None if within is None else [within], current, stream)
+) -> Pieces:
+    """Complete pieces of each synopsis (``fingerprints`` None: of all of a ``stream``) as of now; those that overlap a
+    span [begin, end), if one is given."""
+    spans = None if within is None else [within]
+    return StoredMarks(warehouse).under(warehouse.table("partials"), fingerprints, spans, stream)
 
 
-def coverage_under(
-    warehouse: Warehouse,
-    fingerprints: list[str] | None,
-    spans: Sequence[tuple[int, int]] | None,
-    current: DeltaTable | None = None,
-    stream: str | None = None,
-) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces, as :func:`coverage` returns them, that overlap some spans [begin, end); None: all."""
-    if (fingerprints is not None and not fingerprints) or (spans is not None and not spans):
-        return {}
-    condition = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
-    chosen = ds.field("key").is_null() & condition
-    near: list[tuple[int, int]] = []
-    for begin, end in sorted(spans or ()):
-        if near and begin - near[-1][1] <= NEAR:
-            begin, end = near[-1][0], max(near.pop()[1], end)
-        near.append((begin, end))
-    if near:
-        begin, end = near[0][0], near[-1][1]
-        # a piece of several days may begin long before
-        chosen &= ds.field("day") <= day_label(end)
-        # files of other runs of these days are passed over, and of other days
-        chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
-
-    def with_marks(files: pa.Table) -> pa.Array:
-        # quicker than the conditions above where there are thousands of files; only marks have no bucket
-        is_chosen = pc.less(files["min.bucket"], 0)
-        return pc.and_(is_chosen, overlap_of(files, near)) if near else is_chosen
-
-    with reading(warehouse.path("partials")):
-        piece_rows = warehouse.dataset("partials", current, chosen, with_marks).to_table(
-            columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
-            filter=chosen,
-        )
-    pieces: dict[str, list[tuple[int, int, str]]] = {}
-    for row in piece_rows.to_pylist():
-        first, last = row["fragment_start"], row["fragment_end"]
-        if not near or any(first < end and last > begin for begin, end in near):
-            pieces.setdefault(row["fingerprint"], []).append((first, last, row["texts"][0]))
-    return {fingerprint: sorted(synopsis_pieces) for fingerprint, synopsis_pieces in pieces.items()}
-
-
-def overlap_of(files: pa.Table, spans: Sequence[tuple[int, int]]) -> pa.Array:
-    """The mask (n,) of the files of partials (n,), with Delta's statistics, that may have fragments in some spans."""
-    starts, ends = (files[name].to_numpy() for name in ("min.fragment_start", "max.fragment_end"))
-    mask = np.zeros(len(files), dtype=bool)
-    for begin, end in spans:
-        mask |= (starts < end) & (ends > begin)
-    return pa.array(mask)
-
-
-def pieces_under(
-    warehouse: Warehouse, parts: Sequence[SynopsisWork], current: DeltaTable | None = None
-) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces, as :func:`coverage` returns them, under the fragments that some work needs."""
+def pieces_under(marks: StoredMarks, parts: Sequence[SynopsisWork], current: DeltaTable) -> Pieces:
+    """Complete pieces under the fragments that some work needs."""
     fingerprints = sorted({part.synopsis.fingerprint for part in parts})
-    return coverage_under(warehouse, fingerprints, [span for part in parts for span in part.fine], current)
+    return marks.under(current, fingerprints, [span for part in parts for span in part.fine])
 
 
 def _missing_under(
