@@ -40,7 +40,7 @@ _MEANINGS = {
     "step": "Queries with SLIDE AT MOST are answered at multiples of it; a day is one. Default: 1 minute.",
     "allowed_lateness": "What comes later than this is left out until it is released. Default: nothing is.",
     "levels": "What is kept below the rows of complete days, months and years of long windows.",
-    "keep_fine": "Partial aggregates of levels' periods are dropped by `heddle maintain` once they are older than this.",
+    "keep_fine": "`heddle maintain` drops older partial aggregates where rows of days cover them, e.g. 90 days.",
     "event_id": "A column whose values name events, so that those that come again are left out.",
     "format": "What the files are.",
     "path": "A file, folder or table; relative to this file.",

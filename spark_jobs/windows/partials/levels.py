@@ -19,7 +19,7 @@ windows from intervals of several lengths.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from optimizer.synopses.synopsis import Synopsis, period_levels
 from optimizer.windows.alignment import day_label, instants, instants_between, longest_pause, newest_instant, starts_of
 from optimizer.windows.periods import PERIODS
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Window
+from optimizer.workload.values import ACQ, Window
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.splits import Split, Tokens
 from spark_jobs.windows.partials.fill_request import FillRequest
@@ -50,8 +50,13 @@ MANY_INSTANTS = 1 << 12
 
 
 def is_leveled(part: SynopsisWork) -> bool:
-    """Return whether a synopsis is worth levels: it has queries whose windows are long."""
-    return part.synopsis.kind.has_fragments and any(query.window.reach >= LONG for query in part.queries)
+    """Return whether the synopsis of some work is worth levels: it has queries whose windows are long."""
+    return is_long(part.synopsis, part.queries)
+
+
+def is_long(synopsis: Synopsis, queries: Iterable[ACQ]) -> bool:
+    """Return whether a synopsis is worth levels for its queries."""
+    return synopsis.kind.has_fragments and any(query.window.reach >= LONG for query in queries)
 
 
 Cuts = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -138,7 +143,7 @@ class StoredLevels:
             days, *longer = period_levels(part.synopsis)
             lacking = [day for span in covered.rest for day in days.fragments.inside(*span)]
             if len(lacking) >= BATCH:
-                runs = [run for run in _runs(lacking) if not is_filled or self._has_fragments(part.over(*run))]
+                runs = [run for run in contiguous(lacking) if not is_filled or self._has_fragments(part.over(*run))]
                 requests += [FillRequest(days, *run, stored=(part.synopsis,)) for run in runs]
             finer = days
             for level in longer:
@@ -146,7 +151,7 @@ class StoredLevels:
                 closed = set(self._periods(level, [(part.begin, part.end)]))
                 open_periods = set(level.fragments.inside(part.begin, part.end)) - closed
                 due = [each for each in sorted(open_periods) if complete.issuperset(finer.fragments.inside(*each))]
-                requests += [FillRequest(level, *run, stored=(finer,)) for run in _runs(due)]
+                requests += [FillRequest(level, *run, stored=(finer,)) for run in contiguous(due)]
                 finer = level
         return requests
 
@@ -199,7 +204,7 @@ def _joined(spans: Sequence[LevelSpan]) -> list[LevelSpan]:
     return joined
 
 
-def _runs(periods: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def contiguous(periods: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ascending periods, those that touch in one."""
     runs: list[tuple[int, int]] = []
     for first, last in periods:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -179,12 +179,14 @@ def store_coverage(
     broken: Mapping[str, SynopsisFailure],
     record: RunRecord,
     still: Callable[[], None] = lambda: None,
+    trust: bool = True,
 ) -> list[FillRequest]:
     """Commit what tasks wrote for some spans, without the synopses that failed; the spans that are stored now.
 
     The rows that they replace go in the same commit, and the levels above them
     (:mod:`spark_jobs.windows.partials.levels`). ``still``: as of
-    :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.replace`.
+    :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.replace`. ``trust``: levels of the source as it is now stay,
+    which may be all that is stored of their periods.
     """
     root = warehouse.path("partials")
     if broken:
@@ -207,19 +209,46 @@ def store_coverage(
 
     # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
     partitions = days[0][: len("2020")], days[1]
-    warehouse.replace("partials", files, partitions, _replaced_by(spans), "/".join(days), None, untouched, still=still)
+    replaced = _replaced_by(spans, partial(_staying_levels, warehouse, splits, spans) if trust else dict)
+    warehouse.replace("partials", files, partitions, replaced, "/".join(days), None, untouched, still=still)
     return list(spans)
 
 
-def _replaced_by(spans: Sequence[FillRequest]) -> Callable[[pa.Table], pa.Array]:
+def _staying_levels(
+    warehouse: Warehouse, splits: list[Split], spans: Sequence[FillRequest]
+) -> dict[str, set[tuple[int, int]]]:
+    """The periods of the levels above some spans that stay if these are stored, by fingerprint: those of the source as
+    it is now; and days whose fragments were dropped, until all of their fragments are stored again."""
+    tests: dict[str, Callable[[str, int, int], bool]] = {}
+    stored: dict[str, list[tuple[int, int]]] = {}
+    tokens: Tokens = {}
+    for span in spans:
+        for level in period_levels(span.synopsis) if span.synopsis.period is None else ():
+            tests[level.fingerprint] = stored_for(level, splits, tokens)
+            stored.setdefault(level.fingerprint, []).append((span.begin, span.end))
+    staying: dict[str, set[tuple[int, int]]] = {}
+    condition = ds.field("fingerprint").isin(sorted(tests))
+    for row in marks_under(warehouse, condition, sorted(chain(*stored.values())), are_levels=True):
+        name, period = row["fingerprint"], (row["fragment_start"], row["fragment_end"])
+        content, *dropped = row["texts"]
+        is_complete = any(begin <= period[0] and period[1] <= end for begin, end in stored[name])
+        if tests[name](content, *period) or (dropped and not is_complete):
+            staying.setdefault(name, set()).add(period)
+    return staying
+
+
+def _replaced_by(
+    spans: Sequence[FillRequest], levels_that_stay: Callable[[], Mapping[str, Collection[tuple[int, int]]]]
+) -> Callable[[pa.Table], pa.Array]:
     """The test which stored rows are replaced if some spans are stored: those of the fragments inside, and the rows of
-    the levels above them."""
+    the levels above them, apart from the periods of ``levels_that_stay``."""
     inside: dict[str, list[tuple[int, int]]] = {}
     above: dict[str, list[tuple[int, int]]] = {}
     for span in spans:
         inside.setdefault(span.synopsis.fingerprint, []).append((span.begin, span.end))
         for level in period_levels(span.synopsis) if span.synopsis.period is None else ():
             above.setdefault(level.fingerprint, []).append((span.begin, span.end))
+    staying = cache(levels_that_stay)
 
     def replaced(stored: pa.Table) -> pa.Array:
         encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
@@ -232,6 +261,9 @@ def _replaced_by(spans: Sequence[FillRequest]) -> Callable[[pa.Table], pa.Array]
                     is_replaced[rows] |= (starts[rows] >= begin) & (starts[rows] < end)
                 for begin, end in above.get(name, ()):
                     is_replaced[rows] |= (starts[rows] < end) & (ends[rows] > begin)
+                if name in above and is_replaced[rows].any():
+                    for begin, end in staying().get(name, ()):
+                        is_replaced[rows] &= (starts[rows] != begin) | (ends[rows] != end)
         return pa.array(is_replaced)
 
     return replaced
@@ -360,9 +392,26 @@ def coverage_under(
     stream: str | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
     """Complete pieces, as :func:`coverage` returns them, that overlap some spans [begin, end); None: all."""
-    if (fingerprints is not None and not fingerprints) or (spans is not None and not spans):
+    if fingerprints is not None and not fingerprints:
         return {}
     condition = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
+    pieces: dict[str, list[tuple[int, int, str]]] = {}
+    for row in marks_under(warehouse, condition, spans, current):
+        pieces.setdefault(row["fingerprint"], []).append((row["fragment_start"], row["fragment_end"], row["texts"][0]))
+    return {fingerprint: sorted(synopsis_pieces) for fingerprint, synopsis_pieces in pieces.items()}
+
+
+def marks_under(
+    warehouse: Warehouse,
+    condition: ds.Expression,
+    spans: Sequence[tuple[int, int]] | None,
+    current: DeltaTable | None = None,
+    are_levels: bool = False,
+) -> list[dict[str, Any]]:
+    """Rows that mark complete pieces, which meet a condition and overlap some spans [begin, end); None: all. Each has
+    its fingerprint, fragment_start, fragment_end and texts. ``are_levels``: only those of levels."""
+    if spans is not None and not spans:
+        return []
     chosen = ds.field("key").is_null() & condition
     near: list[tuple[int, int]] = []
     for begin, end in sorted(spans or ()):
@@ -379,6 +428,9 @@ def coverage_under(
     def with_marks(files: pa.Table) -> pa.Array:
         # quicker than the conditions above where there are thousands of files; only marks have no bucket
         is_chosen = pc.less(files["min.bucket"], 0)
+        if are_levels:
+            is_day = pc.equal(pc.utf8_length(files["partition.day"]), len("2020-01-01"))
+            is_chosen = pc.and_(is_chosen, pc.invert(is_day))
         return pc.and_(is_chosen, overlap_of(files, near)) if near else is_chosen
 
     with reading(warehouse.path("partials")):
@@ -386,12 +438,12 @@ def coverage_under(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
             filter=chosen,
         )
-    pieces: dict[str, list[tuple[int, int, str]]] = {}
+    marks: list[dict[str, Any]] = []
     for row in piece_rows.to_pylist():
         first, last = row["fragment_start"], row["fragment_end"]
         if not near or any(first < end and last > begin for begin, end in near):
-            pieces.setdefault(row["fingerprint"], []).append((first, last, row["texts"][0]))
-    return {fingerprint: sorted(synopsis_pieces) for fingerprint, synopsis_pieces in pieces.items()}
+            marks.append(row)
+    return marks
 
 
 def overlap_of(files: pa.Table, spans: Sequence[tuple[int, int]]) -> pa.Array:
