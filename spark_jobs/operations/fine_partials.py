@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
+from optimizer.plan.fine_partials import is_long, kept_fine
 from optimizer.synopses.synopsis import Synopsis, period_levels
 from optimizer.windows.alignment import day_label
 from optimizer.workload.attributes import attributes_in
@@ -106,14 +107,14 @@ def drop_fine(
     listing = listed(warehouse, plan, clock)
     results = []
     for stream in allowing:
-        assert stream.keep_fine is not None
-        keep, raised_by = _kept(plan, stream.name, stream.keep_fine)
-        result = DroppedFine(stream.name, keep, raised_by)
+        kept = kept_fine(plan, stream.name, levels.LONG)
+        assert kept is not None
+        result = DroppedFine(stream.name, *kept)
         results.append(result)
         splits = listing.sources.get(stream.name)
         if not newest:
             continue
-        result.until = min(newest[0].end, clock - stream.lateness) - keep
+        result.until = min(newest[0].end, clock - stream.lateness) - kept.duration
         if splits is None:
             problems = [problem["message"] for problem in listing.problems if stream.name in problem["message"]]
             result.problem = "; ".join(problems) or "the stream cannot be read"
@@ -127,19 +128,6 @@ def drop_fine(
         except HeddleError as error:
             result.problem = f"{error.diagnostic.code} {error.diagnostic.message}"
     return results
-
-
-def _kept(plan: SharingPlan, name: str, keep_fine: int) -> tuple[int, str | None]:
-    """How long the fragments of a stream are kept, and the query that needs them for longer than is declared: the next
-    instants of a query of a long synopsis begin and end there."""
-    kept, raised_by = keep_fine, None
-    for synopsis, queries in plan.synopses(name):
-        for query in queries if levels.is_long(synopsis, queries) else ():
-            ends = [end for window in query.window.each for end in (window.ago, window.reach)]
-            longest = max((end for end in ends if end < levels.LONG), default=0)
-            if longest > kept:
-                kept, raised_by = longest, query.name
-    return kept, raised_by
 
 
 @dataclass
@@ -328,7 +316,7 @@ def dropped_fine(warehouse: Warehouse, plan: SharingPlan) -> list[DroppedFine]:
     """What is dropped of the streams of a plan, and was not stored again since: of each stream that has some."""
     results = []
     for stream in plan.workload.streams:
-        if not any(levels.is_long(*pair) for pair in plan.synopses(stream.name)):
+        if not any(is_long(*pair, levels.LONG) for pair in plan.synopses(stream.name)):
             continue
         days = dropped_days(warehouse, stream.name)
         if days:

@@ -19,7 +19,7 @@ windows from intervals of several lengths.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,19 +28,16 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
+from optimizer.plan.fine_partials import is_long
 from optimizer.synopses.synopsis import Synopsis, period_levels
 from optimizer.windows.alignment import day_label, instants, instants_between, longest_pause, newest_instant, starts_of
-from optimizer.windows.periods import PERIODS
-from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, Window
+from optimizer.windows.periods import LONG, PERIODS
+from optimizer.workload.values import Window
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.splits import Split, Tokens
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.stored_coverage import coverage_under, missing_spans, overlap_of, stored_for
 from spark_jobs.windows.partials.synopsis_work import LevelSpan, SynopsisWork
-
-LONG = 62 * DAY
-"""Length of a synopsis's longest window from which on it has levels: shorter ones read few days anyway."""
 
 BATCH = 8
 """Days that are closed at once, at least: each time costs a commit, and each day that is not closed a file to open."""
@@ -51,12 +48,7 @@ MANY_INSTANTS = 1 << 12
 
 def is_leveled(part: SynopsisWork) -> bool:
     """Return whether the synopsis of some work is worth levels: it has queries whose windows are long."""
-    return is_long(part.synopsis, part.queries)
-
-
-def is_long(synopsis: Synopsis, queries: Iterable[ACQ]) -> bool:
-    """Return whether a synopsis is worth levels for its queries."""
-    return synopsis.kind.has_fragments and any(query.window.reach >= LONG for query in queries)
+    return is_long(part.synopsis, part.queries, LONG)
 
 
 Cuts = tuple[NDArray[np.int64], NDArray[np.int64]]
