@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -102,6 +102,13 @@ class History:
         assert not any(fine.problem for fine in maintained.fine)
         return maintained.fine
 
+    def published(self, name: str) -> pa.Table:
+        """What is published of a query for the days that are answered."""
+        rows = read(self.warehouse, name)
+        return rows.filter(
+            pc.greater(rows["window_end"], pa.scalar(BEGIN, pa.timestamp("us")).cast(rows["window_end"].type))
+        )
+
     def wrong(self, refused: set[str] = frozenset()) -> list[str]:  # type: ignore[assignment]
         """Differences between what is published and the oracle, of the queries that were not refused."""
         table = pa.concat_tables(self.files.values())
@@ -110,9 +117,7 @@ class History:
             for query in self.workload.queries
             if query.name not in refused
             for line in compare(
-                query,
-                read(self.warehouse, query.name),
-                answers(query, table, "ts", BEGIN, BEGIN + DAYS * DAY),
+                query, self.published(query.name), answers(query, table, "ts", BEGIN, BEGIN + DAYS * DAY)
             )
         ]
 
@@ -197,3 +202,200 @@ def test_what_is_dropped_changes_no_answer(
         for day in range(DAYS):
             history.run(day, recompute=True)
         assert history.wrong() == []
+
+
+LONG_TEXTS = [text("six_hourly", "100 days", "6 hours"), text("daily", "100 days", "1 day", "", "carrier")]
+
+
+@pytest.fixture
+def history(engine: Any, eager: pytest.MonkeyPatch, tmp_path: Path) -> History:
+    history = History(engine, tmp_path, 7, LONG_TEXTS, 20 * DAY)
+    # in the days in which windows begin
+    history.write(events_between(history.chance, BEGIN - 100 * DAY, BEGIN - 97 * DAY, 40))
+    history.run(0)
+    return history
+
+
+def stored_days(history: History) -> dict[str, set[int]]:
+    """The days of stored rows of fragments and of levels."""
+    rows = history.warehouse.dataset("partials").to_table(["day", "fragment_start", "key"]).to_pylist()
+    groups = [row for row in rows if row["key"] is not None]
+    return {
+        "fragments": {row["fragment_start"] // DAY for row in groups if len(row["day"]) == len("2024-02-29")},
+        "days": {row["fragment_start"] // DAY for row in groups if len(row["day"]) == len("2024-02")},
+    }
+
+
+def test_only_days_below_levels_that_are_old_enough_are_dropped(history: History) -> None:
+    before = stored_days(history)
+    (fine,) = maintain(history.warehouse, dry_run=True).fine
+    assert stored_days(history) == before
+    (dropped,) = history.maintain()
+    assert (dropped.rows, dropped.days, dropped.levels) == (fine.rows, fine.days, fine.levels) and dropped.rows > 50
+    until = BEGIN + DAY - 20 * DAY
+    assert dropped.until == until and dropped.raised_by is None
+    after = stored_days(history)
+    # the day in which the first windows begin is not complete, and has no level
+    first = BEGIN // DAY - 100
+    assert after["days"] == before["days"] and first not in after["days"]
+    assert after["fragments"] == {day for day in before["fragments"] if day >= until // DAY} | {first}
+    (again,) = history.maintain()
+    assert again.rows == again.days == 0
+    # the next day reads levels, and lifts the day again in which its windows begin
+    record = history.run(1)
+    assert record is not None and 0 < record.rows_scanned < 60
+    assert history.checked() == set()
+    assert {first, first + 1, first + 2} <= stored_days(history)["fragments"]
+
+
+def test_nothing_is_dropped_unless_the_stream_allows_it(history: History) -> None:
+    before = stored_days(history)
+    history.plan(None)
+    assert history.maintain() == [] and stored_days(history) == before
+    history.plan(200 * DAY)
+    assert [fine.rows for fine in history.maintain()] == [0] and stored_days(history) == before
+
+
+def test_fragments_are_kept_for_the_windows_that_begin_in_them(engine: Any, tmp_path: Path, eager: Any) -> None:
+    texts = [text("long", "100 days", "6 hours"), text("short", "40 days", "6 hours")]
+    history = History(engine, tmp_path, 3, texts, 20 * DAY)
+    history.run(0)
+    (fine,) = history.maintain()
+    assert (fine.raised_by, fine.keep_fine) == ("short", 40 * DAY)
+    assert fine.until == BEGIN + DAY - 40 * DAY and fine.rows > 0
+    # of windows of another synopsis nothing is raised
+    history.texts = [text("long", "100 days", "6 hours"), text("short", "40 days", "6 hours", "", "carrier")]
+    history.plan(20 * DAY)
+    (fine,) = history.maintain()
+    assert (fine.raised_by, fine.keep_fine) == (None, 20 * DAY)
+
+
+def test_late_event_lifts_its_day_again_as_a_whole(history: History) -> None:
+    history.maintain()
+    at = BEGIN - 60 * DAY + 5 * DAY // 8
+    history.write(events_between(history.chance, at, at + 1, 1))
+    assert history.checked() == set()
+    days = stored_days(history)["fragments"]
+    assert at // DAY in days and not {at // DAY - 1, at // DAY + 1} & days
+    # and goes again
+    (fine,) = history.maintain()
+    assert fine.rows > 0 and at // DAY not in stored_days(history)["fragments"]
+    assert history.checked() == set()
+
+
+def test_what_needs_dropped_fragments_of_missing_files_is_refused(history: History) -> None:
+    history.checked()
+    history.maintain()
+    answers_before = read(history.warehouse, "six_hourly")
+    name = "005.parquet"  # of the last 40 to 100 days
+    rows = history.files[name]
+    history.remove(name)
+    with pytest.raises(HeddleError) as refusal:
+        run(history.engine, history.warehouse, history.version, BEGIN, BEGIN + DAY, "refused")
+    assert refusal.value.code == "HDL-517"
+    assert read(history.warehouse, "six_hourly").equals(answers_before)
+    assert history.checked() == {"six_hourly", "daily"}
+    # a query of the newest fragments goes on
+    history.texts.append(text("newest", "10 days", "1 day", "", "code"))
+    history.plan(20 * DAY)
+    record = history.run(0)
+    assert record is not None
+    issues = [issue for issue in record.diagnostics if issue["code"] == "HDL-618"]
+    assert {issue["query"] for issue in issues} == {"six_hourly", "daily"}
+    assert name in issues[0]["message"] and "--recompute" in issues[0]["hint"]
+    # a query that comes later, over the same time
+    history.texts.append(text("hourly", "2 days", "1 hour"))
+    history.plan(20 * DAY)
+    former = BEGIN - 80 * DAY
+    with pytest.raises(HeddleError, match="none of the plan's queries"):
+        run(history.engine, history.warehouse, history.version, former, former + DAY, "a former day")
+    # the file is back
+    history.write(rows, name)
+    assert history.checked() == set()
+    run(history.engine, history.warehouse, history.version, former, former + DAY, "a former day again")
+    history.remove(name)
+    history.maintain(erase=True)
+    assert history.checked() == set()
+
+
+def test_rewritten_file_of_a_dropped_day_is_no_missing_one(history: History) -> None:
+    history.maintain()
+    history.write(history.files["005.parquet"].slice(3), "005.parquet")
+    assert history.checked() == set()
+    # in other files, too
+    history.maintain()
+    rows = history.files["004.parquet"]
+    history.write(rows.slice(0, 9))
+    history.write(rows.slice(9))
+    (history.source / "004.parquet").unlink()
+    del history.files["004.parquet"]
+    assert history.checked() == set()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_drop_that_ends_in_between_leaves_complete_months(
+    history: History, monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    commit, count = Warehouse.commit, 0
+    total = sum(fine.rows for fine in maintain(history.warehouse, dry_run=True).fine)
+
+    def dies(at: int) -> Any:
+        def committing(self: Warehouse, *given: Any, **named: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == at and not is_after:
+                raise Killed
+            commit(self, *given, **named)
+            if count == at:
+                raise Killed
+
+        return committing
+
+    rest = total
+    for at in (1, 2):
+        count = 0
+        monkeypatch.setattr(Warehouse, "commit", dies(at))
+        with pytest.raises(Killed):
+            history.maintain()
+        monkeypatch.setattr(Warehouse, "commit", commit)
+        left = sum(fine.rows for fine in maintain(history.warehouse, dry_run=True).fine)
+        assert left <= rest and (left < rest or (at == 1 and not is_after))
+        rest = left
+    assert rest > 0
+    assert history.checked() == set()
+    assert sum(fine.rows for fine in history.maintain()) >= rest
+    assert history.checked() == set()
+
+
+def test_run_whose_fragments_are_dropped_meanwhile_publishes_nothing(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_jobs.pipeline.run import partials_stage
+
+    history.maintain()
+    fill = partials_stage.fill
+
+    def dropped_in_between(*given: Any) -> Any:
+        filled = fill(*given)
+        history.maintain()
+        return filled
+
+    monkeypatch.setattr(partials_stage, "fill", dropped_in_between)
+    with pytest.raises(HeddleError) as refusal:
+        run(history.engine, history.warehouse, history.version, BEGIN + DAY, BEGIN + 2 * DAY, "meanwhile")
+    assert refusal.value.code == "HDL-541"
+    monkeypatch.undo()
+    assert history.checked() == set()
+
+
+def test_recomputed_answers_replace_levels(history: History) -> None:
+    history.maintain()
+    record = history.run(0, recompute=True)
+    assert record is not None and record.rows_scanned > 50
+    assert min(stored_days(history)["fragments"]) <= BEGIN // DAY - 95
+    assert sum(fine.rows for fine in history.maintain()) > 50
+    assert history.checked() == set()
