@@ -26,7 +26,6 @@ from heddle.cli.progress import stages
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
-from optimizer.workload.instants import duration_text, format_instant
 
 if TYPE_CHECKING:
     from spark_jobs.operations.fine_partials import DroppedFine
@@ -103,6 +102,8 @@ def show_maintenance(done: Maintained, dry_run: bool) -> None:
 
 def show_fine(fine: DroppedFine, would: str = "") -> None:
     """Print what is dropped, or ``would be``, of the fine partial aggregates of a stream."""
+    from optimizer.workload.instants import duration_text, format_instant
+
     if fine.problem:
         terminal.errors.print(
             f"{fine.stream}: fine partial aggregates stay: {fine.problem}", highlight=False, markup=False

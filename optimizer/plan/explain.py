@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.plan import fine_partials
 from optimizer.plan.definition import ENUMERATED_TICKS, NEAREST_SHOWN, ExecutionTree, SharingPlan
+from optimizer.plan.fine_partials import described_fine
 from optimizer.plan.prices import payers, tree_cost
 from optimizer.plan.rhythms import explained
 from optimizer.search.cost import edges_per_second
@@ -178,7 +178,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
             *described_joins(query.columns()),
             *(line for price in plan.joins if price.query == query_name for line in price.lines()),
         ),
-        fine_partials.explained(plan, query_name),
+        described_fine(plan, query_name),
     )
 
 

@@ -1,4 +1,4 @@
-"""How long the fragments of long windows are kept below levels, and what ``heddle explain`` says of it."""
+"""Duration for which the fragments of long windows are kept below levels, also in words."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from optimizer.workload.values import ACQ
 
 
 class KeptFine(NamedTuple):
-    """How long (microseconds) the fragments of a stream are kept: as declared, or for ``raised_by``, a query whose
-    windows begin or end further back than is declared."""
+    """Duration (microseconds) for which the fragments of a stream are kept: as declared, or for ``raised_by``, a query
+    whose windows begin or end further back than is declared."""
 
     duration: int
     raised_by: str | None = None
@@ -27,7 +27,7 @@ def is_long(synopsis: Synopsis, queries: Iterable[ACQ], long: int = LONG) -> boo
 
 
 def kept_fine(plan: SharingPlan, stream: str, long: int = LONG) -> KeptFine | None:
-    """How long the fragments of a stream are kept; None: all are, for good.
+    """Duration for which the fragments of a stream are kept; None: all are, for good.
 
     The next windows begin and end as far back as the latest ones. Where that is less than ``long`` (microseconds), the
     fragments of a synopsis with levels are kept for it: else each run would lift a day again.
@@ -35,26 +35,26 @@ def kept_fine(plan: SharingPlan, stream: str, long: int = LONG) -> KeptFine | No
     declared = plan.workload.stream(stream).keep_fine
     if declared is None:
         return None
-    kept = KeptFine(declared)
+    span = KeptFine(declared)
     for synopsis, queries in plan.synopses(stream):
         for query in queries if is_long(synopsis, queries, long) else ():
             ends = [end for window in query.window.each for end in (window.ago, window.reach)]
             longest = max((end for end in ends if end < long), default=0)
-            if longest > kept.duration:
-                kept = KeptFine(longest, query.name)
-    return kept
+            if longest > span.duration:
+                span = KeptFine(longest, query.name)
+    return span
 
 
-def explained(plan: SharingPlan, name: str) -> tuple[str, ...]:
-    """What of a query's fragments is dropped, in words; nothing if none is."""
+def described_fine(plan: SharingPlan, name: str) -> tuple[str, ...]:
+    """Describe in words which fragments of a query are dropped; empty if none are."""
     query = plan.workload.query(name)
-    kept = kept_fine(plan, query.stream)
+    keeping = kept_fine(plan, query.stream)
     has_levels = any(query in queries and is_long(part, queries) for part, queries in plan.synopses(query.stream))
-    if kept is None or not has_levels:
+    if keeping is None or not has_levels:
         return ()
-    span = duration_text(kept.duration)
-    raised = "" if kept.raised_by is None else f", raised for the windows of {kept.raised_by}"
-    lines = [f"`heddle maintain` drops its fragments after {span}{raised}; days, months and years stay"]
+    duration = duration_text(keeping.duration)
+    raised = "" if keeping.raised_by is None else f", raised for the windows of {keeping.raised_by}"
+    lines = [f"`heddle maintain` drops its fragments after {duration}{raised}; days, months and years stay"]
     if any(number % DAY for edge in progressions([query.window]) for number in edge):
         lines.append("its windows begin inside of days: each day that they begin in is lifted again from the events")
     return tuple(lines)

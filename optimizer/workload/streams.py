@@ -444,7 +444,7 @@ class _Reader:
         return duration
 
     def _keep_fine(self, node: yaml.Node, lateness: int) -> int:
-        """How long partial aggregates below levels are kept (microseconds). ``lateness``: that of the stream."""
+        """Duration for which partial aggregates below levels are kept. ``lateness``: that of the stream."""
         keep_fine = self._keys(node, LEVELS_KEYS)["keep_fine"]
         duration = self._duration("keep_fine", keep_fine, DAY, 3660 * DAY)
         if duration < lateness:

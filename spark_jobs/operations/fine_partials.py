@@ -96,7 +96,7 @@ class DroppedFine:
 def drop_fine(
     warehouse: Warehouse, dry_run: bool = False, report: Callable[[str], None] = lambda line: None
 ) -> list[DroppedFine]:
-    """Drop what the streams of the plan in force allow; what was dropped, one for each stream that allows some."""
+    """Drop what the streams of the plan in force allow. Return what was dropped, for each stream that allows some."""
     version = current_version(warehouse)
     plan = load_plan(warehouse, version) if version is not None else None
     allowing = [stream for stream in plan.workload.streams if stream.keep_fine is not None] if plan else []
@@ -107,14 +107,14 @@ def drop_fine(
     listing = listed(warehouse, plan, clock)
     results = []
     for stream in allowing:
-        kept = kept_fine(plan, stream.name, levels.LONG)
-        assert kept is not None
-        result = DroppedFine(stream.name, *kept)
+        keeping = kept_fine(plan, stream.name, levels.LONG)
+        assert keeping is not None
+        result = DroppedFine(stream.name, *keeping)
         results.append(result)
         splits = listing.sources.get(stream.name)
         if not newest:
             continue
-        result.until = min(newest[0].end, clock - stream.lateness) - kept.duration
+        result.until = min(newest[0].end, clock - stream.lateness) - keeping.duration
         if splits is None:
             problems = [problem["message"] for problem in listing.problems if stream.name in problem["message"]]
             result.problem = "; ".join(problems) or "the stream cannot be read"
@@ -146,7 +146,7 @@ class _Candidates:
 def _candidates(
     warehouse: Warehouse, plan: SharingPlan, stream: Stream, splits: list[Split], until: int
 ) -> list[_Candidates]:
-    """What is stored of a stream's synopses, of its files as they are now, of days that end ``until`` then at the
+    """Pieces of a stream's synopses, computed from its files as they are now, of days that end ``until`` then at the
     latest and have a level of the same content."""
     synopses: dict[str, Synopsis] = {}
     for each in (plan, *recent_plans(warehouse)):
@@ -182,7 +182,7 @@ def _candidates(
 
 
 def _by_month(candidates: Sequence[_Candidates]) -> list[list[_Candidates]]:
-    """What may be dropped of each month, by the months in which pieces begin, ascending."""
+    """Group what may be dropped by the months in which pieces begin, ascending."""
     months: dict[str, dict[str, _Candidates]] = {}
     for each in candidates:
         for piece in each.pieces:
@@ -199,7 +199,7 @@ class _Amount(NamedTuple):
 
 
 Amounts = dict[tuple[str, int], _Amount]
-"""What is dropped of each day, by the fingerprint of its level and its begin."""
+"""Amounts that are dropped, by the fingerprint of the level and the begin of its day."""
 
 
 def _drop_month(
@@ -313,7 +313,7 @@ def _noted(rows: pa.Table, amounts: Amounts, seen: int) -> tuple[pa.Table, int]:
 
 
 def dropped_fine(warehouse: Warehouse, plan: SharingPlan) -> list[DroppedFine]:
-    """What is dropped of the streams of a plan, and was not stored again since: of each stream that has some."""
+    """Fragments that are dropped of the streams of a plan; those of days that were lifted again do not count."""
     results = []
     for stream in plan.workload.streams:
         if not any(is_long(*pair, levels.LONG) for pair in plan.synopses(stream.name)):

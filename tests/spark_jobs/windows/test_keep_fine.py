@@ -244,6 +244,7 @@ def test_only_days_below_levels_that_are_old_enough_are_dropped(history: History
     # the next day reads levels, and lifts the day again in which its windows begin
     record = history.run(1)
     assert record is not None and 0 < record.rows_scanned < 60
+    assert stored_days(history)["days"] >= before["days"] and record.features["partial_rows_read"] < 150
     assert history.checked() == set()
     assert {first, first + 1, first + 2} <= stored_days(history)["fragments"]
 
@@ -268,6 +269,14 @@ def test_fragments_are_kept_for_the_windows_that_begin_in_them(engine: Any, tmp_
     history.plan(20 * DAY)
     (fine,) = history.maintain()
     assert (fine.raised_by, fine.keep_fine) == (None, 20 * DAY)
+
+
+def test_levels_of_another_state_of_the_source_cover_nothing(history: History) -> None:
+    at = BEGIN - 60 * DAY + DAY // 2
+    history.write(events_between(history.chance, at, at + 1, 1))
+    days = {day for day in stored_days(history)["fragments"] if day < BEGIN // DAY - 20}
+    history.maintain()
+    assert at // DAY in days and stored_days(history)["fragments"] & days == {at // DAY, BEGIN // DAY - 100}
 
 
 def test_late_event_lifts_its_day_again_as_a_whole(history: History) -> None:
@@ -355,19 +364,19 @@ def test_drop_that_ends_in_between_leaves_complete_months(
 
         return committing
 
-    rest = total
+    remaining = total
     for at in (1, 2):
         count = 0
         monkeypatch.setattr(Warehouse, "commit", dies(at))
         with pytest.raises(Killed):
             history.maintain()
         monkeypatch.setattr(Warehouse, "commit", commit)
-        left = sum(fine.rows for fine in maintain(history.warehouse, dry_run=True).fine)
-        assert left <= rest and (left < rest or (at == 1 and not is_after))
-        rest = left
-    assert rest > 0
+        rows = sum(fine.rows for fine in maintain(history.warehouse, dry_run=True).fine)
+        assert rows <= remaining and (rows < remaining or (at == 1 and not is_after))
+        remaining = rows
+    assert remaining > 0
     assert history.checked() == set()
-    assert sum(fine.rows for fine in history.maintain()) >= rest
+    assert sum(fine.rows for fine in history.maintain()) >= remaining
     assert history.checked() == set()
 
 
