@@ -83,16 +83,16 @@ def cannot_be_lifted(
     if not days:
         return {}
     noted = ledger.since(min(days.values()))
+    missing = [file for file in noted if not file.is_here]
+    lost = {seen: [file for file in missing if _is_lost(file, noted, seen)] for seen in set(days.values())}
     failures: dict[str, SynopsisFailure] = {}
-    for begin, end in sorted(days):
-        lost = [
-            arrival for arrival in noted if arrival.meets(begin, end) and _is_lost(arrival, noted, days[begin, end])
-        ]
-        for request in requests if lost else ():
+    for (begin, end), seen in sorted(days.items()):
+        path = next((file.path for file in lost[seen] if file.meets(begin, end)), None)
+        for request in requests if path is not None else ():
             if request.begin < end and request.end > begin:
                 message = (
                     f"stream {stream}: fragments of {day_label(begin)} are needed again, they were dropped "
-                    f"(levels: keep_fine), and {lost[0].path} is gone"
+                    f"(levels: keep_fine), and {path} is gone"
                 )
                 name = request.filled.fingerprint
                 failures.setdefault(name, SynopsisFailure(name, GONE, message))
@@ -100,9 +100,9 @@ def cannot_be_lifted(
 
 
 def _is_lost(file: Arrival, noted: Sequence[Arrival], seen: int) -> bool:
-    """Return whether a file with events of before a moment is gone without another in its place. ``noted``: all files
+    """Return whether a missing file had events of before a moment and has no other in its place. ``noted``: all files
     that came or went since then."""
-    if file.is_here or file.noted <= seen or _is_replaced(file, file.noted, noted, False):
+    if file.noted <= seen or _is_replaced(file, file.noted, noted, False):
         return False
     before = [move for move in file.moves if move.noted <= seen]
     was_here = bool(before) and max(before, key=lambda move: move.noted).event != "gone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -14,14 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
-from optimizer.workload.instants import DAY
+from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import TIMESTAMP, Source, Stream, Workload
 from spark_jobs.operations.fine_partials import DroppedFine
 from spark_jobs.operations.maintenance import maintain
+from spark_jobs.operations.status import read_status
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.results.read import read
@@ -204,6 +208,8 @@ def test_what_is_dropped_changes_no_answer(
         assert history.wrong() == []
 
 
+ZEROS = dict.fromkeys(("days", "rows", "bytes", "levels"), 0)
+
 LONG_TEXTS = [text("six_hourly", "100 days", "6 hours"), text("daily", "100 days", "1 day", "", "carrier")]
 
 
@@ -241,6 +247,15 @@ def test_only_days_below_levels_that_are_old_enough_are_dropped(history: History
     assert after["fragments"] == {day for day in before["fragments"] if day >= until // DAY} | {first}
     (again,) = history.maintain()
     assert again.rows == again.days == 0
+    (standing,) = read_status(history.warehouse, 1).fine
+    assert (standing.rows, standing.days, standing.until) == (dropped.rows, dropped.days, until - DAY)
+    house = str(history.warehouse.root)
+    lines = CliRunner().invoke(app, ["status", "--warehouse", house]).stdout.splitlines()
+    assert any(line.startswith(f"events: {dropped.rows} fine partial rows") for line in lines)
+    shown = json.loads(CliRunner().invoke(app, ["status", "--warehouse", house, "--json"]).stdout)["fine_dropped"]
+    assert shown[0]["keep_fine"] == "20 days" and shown[0]["rows"] == dropped.rows
+    shown = json.loads(CliRunner().invoke(app, ["maintain", "--warehouse", house, "--json"]).stdout)["fine"]
+    assert shown == [{"stream": "events", "keep_fine": "20 days", "until": format_instant(until)} | ZEROS]
     # the next day reads levels, and lifts the day again in which its windows begin
     record = history.run(1)
     assert record is not None and 0 < record.rows_scanned < 60
@@ -261,6 +276,9 @@ def test_fragments_are_kept_for_the_windows_that_begin_in_them(engine: Any, tmp_
     texts = [text("long", "100 days", "6 hours"), text("short", "40 days", "6 hours")]
     history = History(engine, tmp_path, 3, texts, 20 * DAY)
     history.run(0)
+    output = CliRunner().invoke(app, ["maintain", "--warehouse", str(history.warehouse.root), "--dry-run"]).stdout
+    assert "would be dropped; rows of their levels stay" in output
+    assert "events: keep_fine is raised to 40 days: windows of short begin or end there" in output
     (fine,) = history.maintain()
     assert (fine.raised_by, fine.keep_fine) == ("short", 40 * DAY)
     assert fine.until == BEGIN + DAY - 40 * DAY and fine.rows > 0
@@ -272,11 +290,11 @@ def test_fragments_are_kept_for_the_windows_that_begin_in_them(engine: Any, tmp_
 
 
 def test_levels_of_another_state_of_the_source_cover_nothing(history: History) -> None:
-    at = BEGIN - 60 * DAY + DAY // 2
-    history.write(events_between(history.chance, at, at + 1, 1))
-    days = {day for day in stored_days(history)["fragments"] if day < BEGIN // DAY - 20}
+    days = sorted(day for day in stored_days(history)["fragments"] if day < BEGIN // DAY - 20)
+    changed = days[len(days) // 2]
+    history.write(events_between(history.chance, changed * DAY, (changed + 1) * DAY, 1))
     history.maintain()
-    assert at // DAY in days and stored_days(history)["fragments"] & days == {at // DAY, BEGIN // DAY - 100}
+    assert stored_days(history)["fragments"].intersection(days) == {days[0], changed}
 
 
 def test_late_event_lifts_its_day_again_as_a_whole(history: History) -> None:
@@ -327,6 +345,7 @@ def test_what_needs_dropped_fragments_of_missing_files_is_refused(history: Histo
     assert history.checked() == set()
 
 
+@pytest.mark.longer
 def test_rewritten_file_of_a_dropped_day_is_no_missing_one(history: History) -> None:
     history.maintain()
     history.write(history.files["005.parquet"].slice(3), "005.parquet")
@@ -345,7 +364,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("is_after", [False, pytest.param(True, marks=pytest.mark.longer)])
 def test_drop_that_ends_in_between_leaves_complete_months(
     history: History, monkeypatch: pytest.MonkeyPatch, is_after: bool
 ) -> None:
@@ -380,6 +399,7 @@ def test_drop_that_ends_in_between_leaves_complete_months(
     assert history.checked() == set()
 
 
+@pytest.mark.longer
 def test_run_whose_fragments_are_dropped_meanwhile_publishes_nothing(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +421,7 @@ def test_run_whose_fragments_are_dropped_meanwhile_publishes_nothing(
     assert history.checked() == set()
 
 
+@pytest.mark.longer
 def test_recomputed_answers_replace_levels(history: History) -> None:
     history.maintain()
     record = history.run(0, recompute=True)
