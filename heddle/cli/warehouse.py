@@ -110,8 +110,9 @@ def show_fine(fine: DroppedFine, would: str = "") -> None:
         )
         return
     until = "" if fine.until is None else f" until {format_instant(fine.until)}"
+    stay = number_of(fine.levels, "row") if fine.levels else "rows"
     amount = f"{fine.rows:,} fine partial rows (about {fine.bytes:,} bytes) of {number_of(fine.days, 'day')}{until}"
-    terminal.console.print(f"{fine.stream}: {amount} {would}dropped; rows of their levels stay", highlight=False)
+    terminal.console.print(f"{fine.stream}: {amount} {would}dropped; {stay} of their levels stay", highlight=False)
     if fine.keep_fine is not None and fine.raised_by is not None:
         raised = f"{fine.stream}: keep_fine is raised to {duration_text(fine.keep_fine)}: windows of {fine.raised_by}"
         terminal.console.print(f"{raised} begin or end there", highlight=False)

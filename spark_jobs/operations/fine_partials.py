@@ -224,16 +224,17 @@ def _drop_month(
         if is_dropped.any():
             _count(rows.filter(pa.array(is_dropped)), levels_of, file["size"] / len(rows), amounts)
             actions += [] if dry_run else _rewritten(warehouse, file, rows.filter(pa.array(~is_dropped)))
+    levels_stored = 0
     labels = {day_label(begin)[: len("2020-01")] for _, begin in amounts}
     for file in warehouse.files("partials", min(labels), max(labels), current) if labels else ():
         if file["day"] in labels:
             rows = _rows(warehouse, file)
-            noted, stay = _noted(rows, amounts, seen)
-            result.levels += stay
+            noted, count = _noted(rows, amounts, seen)
+            levels_stored += count
             actions += [] if dry_run or noted is rows else _rewritten(warehouse, file, noted)
     if actions:
         warehouse.commit("partials", current, actions, token)
-    result.days += len(amounts)
+    result.days, result.levels = result.days + len(amounts), result.levels + levels_stored
     result.rows += sum(amount.rows for amount in amounts.values())
     result.bytes += round(sum(amount.bytes for amount in amounts.values()))
 
