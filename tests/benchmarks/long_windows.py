@@ -208,24 +208,16 @@ def main() -> int:
         figures = measure(folder, options.rounds, options.days, options.events, options.keep_fine, console)
     for name in figures:
         figures[name]["peak"] = peak_of(name, options.days, options.events)
-    headings: tuple[str, ...] = (
-        "first",
-        "next",
-        "ratio",
-        "list",
-        "partials",
-        "finals",
-        "audit",
-        "rows",
-        "answers",
-        "peak",
-    )
+    tables: list[tuple[str, ...]] = [
+        ("first", "next", "ratio", "list", "partials", "finals", "audit", "rows", "answers", "peak")
+    ]
     if options.keep_fine is not None:
-        headings = (*headings, "stored", "stored MiB", "kept", "kept MiB", "next kept", "events read")
-    table = Table("window", *headings)
-    for name, of_query in figures.items():
-        table.add_row(name, *(f"{of_query[heading]:,.2f}".removesuffix(".00") for heading in headings))
-    console.print(table)
+        tables.append(("stored", "stored MiB", "kept", "kept MiB", "next", "next kept", "events read"))
+    for headings in tables:
+        table = Table("window", *headings)
+        for name, of_query in figures.items():
+            table.add_row(name, *(f"{of_query[heading]:,.2f}".removesuffix(".00") for heading in headings))
+        console.print(table)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1))
     return int(figures["3 years daily"]["ratio"] > GOAL)
