@@ -28,6 +28,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
+    from spark_jobs.operations.fine_partials import DroppedFine
     from spark_jobs.operations.maintenance import Maintained
     from spark_jobs.operations.status import QueryLateness, WarehouseStatus
     from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
@@ -93,8 +94,28 @@ def show_maintenance(done: Maintained, dry_run: bool) -> None:
     terminal.console.print(f"{number_of(done.merged, 'small file')} {would}merged{into}", highlight=False)
     dropped = f"{done.rows_of_no_plan:,} of no recent plan, {done.rows_too_old:,} older than any window"
     terminal.console.print(f"partial rows {would}dropped: {dropped}", highlight=False)
+    for fine in done.fine:
+        show_fine(fine, would)
     unused = number_of(done.removed, "unused file")
     terminal.console.print(f"{unused} {would}removed", highlight=False)
+
+
+def show_fine(fine: DroppedFine, would: str = "") -> None:
+    """Print what is dropped, or ``would be``, of the fine partial aggregates of a stream."""
+    from optimizer.workload.instants import duration_text, format_instant
+
+    if fine.problem:
+        terminal.errors.print(
+            f"{fine.stream}: fine partial aggregates stay: {fine.problem}", highlight=False, markup=False
+        )
+        return
+    until = "" if fine.until is None else f" until {format_instant(fine.until)}"
+    stay = number_of(fine.levels, "row") if fine.levels else "rows"
+    amount = f"{fine.rows:,} fine partial rows (about {fine.bytes:,} bytes) of {number_of(fine.days, 'day')}{until}"
+    terminal.console.print(f"{fine.stream}: {amount} {would}dropped; {stay} of their levels stay", highlight=False)
+    if fine.keep_fine is not None and fine.raised_by is not None:
+        raised = f"{fine.stream}: keep_fine is raised to {duration_text(fine.keep_fine)}: windows of {fine.raised_by}"
+        terminal.console.print(f"{raised} begin or end there", highlight=False)
 
 
 class StatusFormat(StrEnum):
@@ -161,6 +182,8 @@ def show_status(state: WarehouseStatus) -> None:
 
         archive = "used" if is_archived() else "none for this Java and these jars: run `make setup`"
         terminal.console.print(f"class archive of Spark's JVM: {archive}", highlight=False)
+    for fine in state.fine:
+        show_fine(fine)
     if state.refreshes:
         _show_refreshes(state.refreshes)
     older = [*warnings_of(state.older), *(version.warning for version in state.on_older)]

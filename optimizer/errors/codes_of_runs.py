@@ -409,6 +409,11 @@ CODES_OF_RUNS = (
         "record",
     ),
     Code(
+        "HDL-618",
+        "Dropped fragments (`levels: {keep_fine: …}`) are needed again, and files with their events are gone.",
+        "Put the files back, or answer from the files that there are: `heddle run --recompute`.",
+    ),
+    Code(
         "HDL-620",
         "The SQL of `heddle sql` cannot be read, or failed.",
         "Correct it at the place that is named: it is DuckDB's SQL.",

@@ -229,6 +229,7 @@ def _redeclared(old: SharingPlan | None, new: SharingPlan) -> tuple[str, ...]:
         "columns": lambda stream: (stream.schema, stream.nested),
         "lateness": lambda stream: (stream.lateness, stream.allowed_lateness),
         "step": lambda stream: stream.step,
+        "levels": lambda stream: stream.keep_fine,
         "event_id": lambda stream: stream.event_id,
         "dimensions": lambda stream: stream.dimensions,
     }

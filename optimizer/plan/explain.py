@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from optimizer.plan.definition import ENUMERATED_TICKS, NEAREST_SHOWN, ExecutionTree, SharingPlan
+from optimizer.plan.fine_partials import described_fine
 from optimizer.plan.prices import payers, tree_cost
 from optimizer.plan.rhythms import explained
 from optimizer.search.cost import edges_per_second
@@ -70,6 +71,8 @@ class Explanation:
         When and why a query with a refresh bound is answered, in words.
     joins
         The dimensions that the query joins, how and why, in words.
+    fine
+        What of its fragments is dropped once levels cover them, in words.
     """
 
     query: str
@@ -89,12 +92,11 @@ class Explanation:
     sequence: tuple[str, ...] = ()
     refresh: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
+    fine: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as ``heddle explain --json`` prints it."""
-        facts = asdict(self)
-        if not self.joins:
-            del facts["joins"]
+        facts = {name: value for name, value in asdict(self).items() if value or name not in ("joins", "fine")}
         return {"format_version": 1} | facts
 
     def lines(self) -> list[str]:
@@ -128,7 +130,7 @@ class Explanation:
             text_lines.append(f"and {hidden} trees further away")
         true = "not enumerable" if self.true_operations is None else f"{self.true_operations:.6g}"
         text_lines.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
-        return [*text_lines, *self.joins, *self.sequence, *self.refresh]
+        return [*text_lines, *self.joins, *self.sequence, *self.fine, *self.refresh]
 
 
 def explain(plan: SharingPlan, query_name: str) -> Explanation:
@@ -176,6 +178,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
             *described_joins(query.columns()),
             *(line for price in plan.joins if price.query == query_name for line in price.lines()),
         ),
+        described_fine(plan, query_name),
     )
 
 

@@ -13,6 +13,9 @@ from optimizer.workload.instants import DAY
 PERIODS = ("day", "month", "year")
 """The periods, the shortest first. Each consists of complete ones of the period before."""
 
+LONG = 62 * DAY
+"""Length of a synopsis's longest window from which on it has levels: shorter ones read few days anyway."""
+
 _UNITS = {"day": "D", "month": "M", "year": "Y"}
 
 

@@ -75,9 +75,12 @@ TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000
 """Units of an integer time: (factor, divisor) that convert it to microseconds."""
 
 STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
-    ("schema", "lateness", "step", "allowed_lateness", "event_id"), False
+    ("schema", "lateness", "step", "allowed_lateness", "event_id", "levels"), False
 )
 """The keys of a stream, and which it has to have."""
+
+LEVELS_KEYS = {"keep_fine": True}
+"""The keys of a stream's levels, and which they have to have."""
 
 DIMENSION_KEYS = {"source": True, "key": True} | dict.fromkeys(("schema", "valid_from", "valid_to", "repair"), False)
 """The keys of a dimension, and which it has to have."""
@@ -288,7 +291,7 @@ def load_streams(
     ``roots``: the only folders, and URLs of folders, that sources may lie in (None: any but :data:`SYSTEM`);
     ``copies``: where copies lie of what Spark reads. Never raises for bad content. Relative source paths are resolved
     against the file's folder; ``schema`` may be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then
-    it is zero), ``step`` (a minute), ``allowed_lateness`` (without end) and ``event_id`` (none) too.
+    it is zero), ``step`` (a minute), ``allowed_lateness`` (without end), ``event_id`` and ``levels`` (none) too.
     """
     file = str(path)
     try:
@@ -440,6 +443,15 @@ class _Reader:
             raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", node)
         return duration
 
+    def _keep_fine(self, node: yaml.Node, lateness: int) -> int:
+        """Duration for which partial aggregates below levels are kept. ``lateness``: that of the stream."""
+        keep_fine = self._keys(node, LEVELS_KEYS)["keep_fine"]
+        duration = self._duration("keep_fine", keep_fine, DAY, 3660 * DAY)
+        if duration < lateness:
+            hint = f"runs wait {duration_text(lateness)} for late events: keep_fine is that or more"
+            raise _Bad("HDL-457", "keep_fine is shorter than lateness", hint, keep_fine)
+        return duration
+
     def _stream(self, name: str, node: yaml.Node) -> Stream:
         keys = self._keys(node, STREAM_KEYS)
         source = self._source(keys["source"])
@@ -455,6 +467,8 @@ class _Reader:
         if spans.get("allowed_lateness", spans["lateness"]) < spans["lateness"]:
             hint = "runs wait for `lateness`; what comes later than `allowed_lateness` is refused"
             raise _Bad("HDL-457", "allowed_lateness is shorter than lateness", hint, keys["allowed_lateness"])
+        if "levels" in keys:
+            spans["keep_fine"] = self._keep_fine(keys["levels"], spans["lateness"])
         event_id = self._text(keys["event_id"]) if "event_id" in keys else None
         stream = Stream(name, source, (), self._text(keys["time"]), event_id=event_id, **spans)
         if "schema" not in keys:

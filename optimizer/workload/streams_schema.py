@@ -13,6 +13,7 @@ from optimizer.workload.partitions import EXACT, MOST_PARTITIONS
 from optimizer.workload.streams import (
     DECIMAL,
     DIMENSION_KEYS,
+    LEVELS_KEYS,
     MOST_DIMENSIONS,
     MOST_KEYS,
     MOST_NULLS,
@@ -38,6 +39,8 @@ _MEANINGS = {
     "lateness": "How long runs wait for events that come late, e.g. 2 hours. Default: not at all.",
     "step": "Queries with SLIDE AT MOST are answered at multiples of it; a day is one. Default: 1 minute.",
     "allowed_lateness": "What comes later than this is left out until it is released. Default: nothing is.",
+    "levels": "What is kept below the rows of complete days, months and years of long windows.",
+    "keep_fine": "`heddle maintain` drops older partial aggregates where rows of days cover them, e.g. 90 days.",
     "event_id": "A column whose values name events, so that those that come again are left out.",
     "format": "What the files are.",
     "path": "A file, folder or table; relative to this file.",
@@ -66,7 +69,7 @@ _MEANINGS = {
 
 def streams_schema() -> dict[str, Any]:
     """The schema, as JSON values."""
-    values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **DIMENSION_KEYS, **SOURCE_KEYS}, _ANY)
+    values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **LEVELS_KEYS, **DIMENSION_KEYS, **SOURCE_KEYS}, _ANY)
     values["format"] = {"enum": list(DECLARED)}
     values["header"] = {"enum": [True, False, "true", "false"]}
     values["time_unit"] = {"enum": list(TIME_UNITS)}
@@ -90,6 +93,7 @@ def streams_schema() -> dict[str, Any]:
     values["options"] = {"type": "object", "additionalProperties": _ANY, "maxProperties": MOST_OPTIONS}
     values["source"] = _object(SOURCE_KEYS, values) | {"allOf": [_of_format(name) for name in DECLARED]}
     values["source"]["anyOf"] = [{"required": ["format"]}, {"required": ["table"]}]
+    values["levels"] = _object(LEVELS_KEYS, values)
     streams = _named(_object(STREAM_KEYS, values))
     values["schema"] = {**values["schema"], "additionalProperties": {"anyOf": [{"enum": list(TYPES)}, *patterns[:2]]}}
     values["key"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "minItems": 1, "maxItems": MOST_KEYS}]}

@@ -670,7 +670,9 @@ class Stream:
     of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
     which an event is known that comes a second time. ``nested``: columns of structs, maps and arrays, whose leaves
     (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema. ``dimensions``: those that
-    its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well."""
+    its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well.
+    ``keep_fine`` in microseconds: partial aggregates that are older may be dropped where levels cover them; None: none
+    are."""
 
     name: str
     source: Source
@@ -682,6 +684,7 @@ class Stream:
     event_id: str | None = _later(None)
     nested: tuple[tuple[str, Nested], ...] = _later(())
     dimensions: tuple[Dimension, ...] = _later(())
+    keep_fine: int | None = _later(None)
 
     @property
     def revised_for(self) -> int:

@@ -3,7 +3,8 @@
 Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay
 for readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped
 and computed again when they are needed, damaged answers are reported. Then it merges the small files of a day into
-large ones, drops partial aggregates that no recent plan and no paused query can use, removes files that no version
+large ones, drops partial aggregates that no recent plan and no paused query can use, and those below levels that a
+stream does not keep (:mod:`spark_jobs.operations.fine_partials`), removes files that no version
 younger than the retention refers to, and checkpoints the logs, including those of tables of queries. Each commit is
 made under the warehouse's lease, like those of runs; it needs no JVM.
 """
@@ -30,6 +31,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.operations import erasure
 from spark_jobs.operations.erasure import Holder
 from spark_jobs.operations.file_checks import check_files
+from spark_jobs.operations.fine_partials import DroppedFine, drop_fine
 from spark_jobs.pipeline.run.dimensions import sweep_versions
 from spark_jobs.results import current_dimensions, own_table
 from spark_jobs.store.storage import Place
@@ -101,7 +103,7 @@ class Maintained:
     """Result of maintenance, or of a dry run: small files merged and into how many, rows of partial aggregates
     dropped and why, files removed that nothing refers to; ``damaged``: unreadable files, and why. If rows were
     to be erased: partial rows of sources that have changed, removed pages and logged texts with values, and what
-    still has such rows.
+    still has such rows. ``fine``: fine partial aggregates that were dropped as their stream allows.
     """
 
     merged: int = 0
@@ -114,10 +116,12 @@ class Maintained:
     rows_of_changed_sources: int = 0
     texts_erased: int = 0
     holders: list[Holder] = field(default_factory=list)
+    fine: list[DroppedFine] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The counts as ``heddle maintain --json`` prints them."""
-        return {"format_version": 1, **asdict(self), "holders": [holder.to_json() for holder in self.holders]}
+        lists = {name: [each.to_json() for each in getattr(self, name)] for name in ("holders", "fine")}
+        return {"format_version": 1, **asdict(self), **lists}
 
 
 def maintain(
@@ -154,6 +158,7 @@ def maintain(
         report("looking for values of rows that are gone")
         maintained.rows_of_changed_sources = erasure.drop_stale_partials(warehouse, dry_run)
         maintained.texts_erased = erasure.scrub(warehouse, dry_run)
+    maintained.fine = drop_fine(warehouse, dry_run, report)
     fingerprints = _wanted(warehouse)
     horizon = _horizon(warehouse, keep)
     for table in ("partials", "results"):

@@ -14,6 +14,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
+from spark_jobs.operations.fine_partials import DroppedFine, dropped_fine
 from spark_jobs.pipeline.planning.query_files import MissingQuery, missing_queries
 from spark_jobs.pipeline.run.declarations import OlderDeclaration, on_earlier_declarations
 from spark_jobs.pipeline.run.dimensions import OlderVersion, on_older_versions
@@ -70,6 +71,7 @@ class WarehouseStatus:
     - ``on_older``: the published intervals whose answers use an older version of a dimension;
     - ``without_time``: events that no run can answer, by stream and file;
     - ``warnings``: events far from all others of their stream (HDL-475);
+    - ``fine``: fine partial aggregates that are dropped, of each stream that has some;
     - ``problems``: problems of the tables.
     """
 
@@ -86,6 +88,7 @@ class WarehouseStatus:
     without_time: tuple[LeftOut, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
+    fine: tuple[DroppedFine, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The fields as ``heddle status --json`` prints them."""
@@ -106,6 +109,7 @@ class WarehouseStatus:
             **({"declared_otherwise": [interval.to_json() for interval in self.older]} if self.older else {}),
             **({"older_dimensions": [older.to_json() for older in self.on_older]} if self.on_older else {}),
             **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
+            **({"fine_dropped": [fine.to_json() for fine in self.fine]} if self.fine else {}),
         }
         problems = [problem.to_json() for problem in self.problems]
         return fields | ({"problems": problems} if problems else {})
@@ -139,6 +143,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(standing_without_time(warehouse)),
         tuple(_far(warehouse, plan)),
         (publish_log.lost_commits(lost).diagnostic,) if (lost := publish_log.lost_publications(warehouse)) else (),
+        tuple(dropped_fine(warehouse, plan)),
     )
 
 

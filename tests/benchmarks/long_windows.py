@@ -1,12 +1,15 @@
 """Measures what the next day of a window of years costs, next to that of a window of a day.
 
-    python -m tests.benchmarks.long_windows [--rounds N] [--events N] [--years N] [--json FILE]
+    python -m tests.benchmarks.long_windows [--rounds N] [--events N] [--days N] [--keep-fine DAYS] [--json FILE]
 
 Queries over 1,095 days that slide by a day and by 15 minutes, one since the first event, and one over a day; each has a
 warehouse of its own. The first run answers one day and reads all history. Then a file with a few new events a day
 comes, and each query answers day after day, in turn. CPU seconds of the process; ``stages``: partials and finals;
 ``rows``: partial rows that finals read. ``peak``: the greatest memory of a process that does the first run and three
 days of one query.
+
+With ``--keep-fine``, fragments older than these days are dropped afterwards, and the next days are measured again:
+``stored`` and ``kept`` are the rows of partial aggregates before and after, with MiB, after maintenance.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
@@ -33,6 +38,7 @@ from optimizer.plan.builder import build_plan
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.engine.choice import Engine
+from spark_jobs.operations.maintenance import maintain
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.store.warehouse.publish_log import RunRecord
@@ -79,10 +85,22 @@ class Case:
         stream = Stream("trades", Source("parquet", str(self.source)), SCHEMA, "ts")
         text = f"-- name: q\nSELECT symbol, {OUTPUTS} FROM trades WINDOW {WINDOWS[name]} ON ts GROUP BY symbol"
         workload = Workload(parse(text, {"trades": stream}).queries, (stream,))
-        plan = build_plan(workload, {"trades": Fraction(events * SECOND, days * DAY)})
+        self.plan = build_plan(workload, {"trades": Fraction(events * SECOND, days * DAY)})
         self.warehouse = Warehouse.open(folder / name.replace(" ", "_"))
-        self.version, _ = publish_plan(self.warehouse, plan)
+        self.version, _ = publish_plan(self.warehouse, self.plan)
         self.day = days
+
+    def keep_fine(self, days: int) -> None:
+        """Keep fragments of some days only, from the next maintenance on."""
+        (stream,) = self.plan.workload.streams
+        workload = replace(self.plan.workload, streams=(replace(stream, keep_fine=days * DAY),))
+        self.version, _ = publish_plan(self.warehouse, replace(self.plan, workload=workload))
+
+    def stored(self) -> tuple[int, float]:
+        """Rows and MiB of the partial aggregates, after maintenance."""
+        maintain(self.warehouse)
+        files = self.warehouse.files("partials", "", "9")
+        return sum(file["num_records"] for file in files), sum(file["size"] for file in files) / (1 << 20)
 
     def next(self) -> tuple[float, RunRecord]:
         """Answer the next day: CPU seconds, and the record of the run."""
@@ -100,7 +118,26 @@ def made(folder: Path, days: int, events: int) -> None:
     written(folder / "events", days, events // days, BEGIN + days * DAY, BEGIN + (days + 1) * DAY)
 
 
-def measure(folder: Path, rounds: int, days: int, events: int, console: Console) -> dict[str, dict[str, Any]]:
+def next_days(
+    folder: Path, cases: Sequence[Case], first: int, rounds: int, rate: int, console: Console
+) -> dict[str, list[tuple[float, RunRecord]]]:
+    """The CPU seconds and records of each query on the days from ``first`` on, of ``rate`` events, but for the first of
+    them."""
+    series: dict[str, list[tuple[float, RunRecord]]] = {case.name: [] for case in cases}
+    for number in range(rounds + 1):
+        day = first + number
+        written(folder / "events", day, rate, BEGIN + day * DAY, BEGIN + (day + 1) * DAY)
+        for case in cases:
+            spent, record = case.next()
+            if number:
+                series[case.name].append((spent, record))
+            console.print(f"day {number}: {case.name} {spent:.3f} CPU s")
+    return series
+
+
+def measure(
+    folder: Path, rounds: int, days: int, events: int, keep_fine: int | None, console: Console
+) -> dict[str, dict[str, Any]]:
     """Each query's figures: of its first run, and medians of the next days."""
     made(folder, days, events)
     cases = [Case(folder, name, days, events) for name in WINDOWS]
@@ -108,15 +145,7 @@ def measure(folder: Path, rounds: int, days: int, events: int, console: Console)
     for case in cases:
         spent, record = case.next()
         figures[case.name] = {"first": spent, "first stages": record.cpu_seconds, "rows of first": _rows(record)}
-    series: dict[str, list[tuple[float, RunRecord]]] = {case.name: [] for case in cases}
-    for number in range(rounds + 1):
-        day = days + 1 + number
-        written(folder / "events", day, events // days, BEGIN + day * DAY, BEGIN + (day + 1) * DAY)
-        for case in cases:
-            spent, record = case.next()
-            if number:
-                series[case.name].append((spent, record))
-            console.print(f"day {number}: {case.name} {spent:.3f} CPU s")
+    series = next_days(folder, cases, days + 1, rounds, events // days, console)
     base = [spent for spent, _ in series[next(iter(WINDOWS))]]
     for name, measured in series.items():
         figures[name] |= {
@@ -129,6 +158,14 @@ def measure(folder: Path, rounds: int, days: int, events: int, console: Console)
             "answers": median(record.answers for _, record in measured),
             "ratio": median(spent / of_day for (spent, _), of_day in zip(measured, base, strict=True)),
         }
+    if keep_fine is not None:
+        for case in cases:
+            figures[case.name]["stored"], figures[case.name]["stored MiB"] = case.stored()
+            case.keep_fine(keep_fine)
+            figures[case.name]["kept"], figures[case.name]["kept MiB"] = case.stored()
+        for name, measured in next_days(folder, cases, days + 2 + rounds, rounds, events // days, console).items():
+            figures[name]["next kept"] = median(spent for spent, _ in measured)
+            figures[name]["events read"] = median(record.rows_scanned for _, record in measured)
     return figures
 
 
@@ -154,6 +191,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--days", type=int, default=1460)
     parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--keep-fine", type=int, metavar="DAYS", help="drop older fragments, and measure again")
     parser.add_argument("--only", choices=list(WINDOWS), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -169,14 +207,19 @@ def main() -> int:
             status = Path("/proc/self/status").read_text()
             print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
             return 0
-        figures = measure(folder, options.rounds, options.days, options.events, console)
+        figures = measure(folder, options.rounds, options.days, options.events, options.keep_fine, console)
     for name in figures:
         figures[name]["peak"] = peak_of(name, options.days, options.events)
-    headings = ("first", "next", "ratio", "list", "partials", "finals", "audit", "rows", "answers", "peak")
-    table = Table("window", *headings)
-    for name, of_query in figures.items():
-        table.add_row(name, *(f"{of_query[heading]:,.2f}".removesuffix(".00") for heading in headings))
-    console.print(table)
+    tables: list[tuple[str, ...]] = [
+        ("first", "next", "ratio", "list", "partials", "finals", "audit", "rows", "answers", "peak")
+    ]
+    if options.keep_fine is not None:
+        tables.append(("stored", "stored MiB", "kept", "kept MiB", "next", "next kept", "events read"))
+    for headings in tables:
+        table = Table("window", *headings)
+        for name, of_query in figures.items():
+            table.add_row(name, *(f"{of_query[heading]:,.2f}".removesuffix(".00") for heading in headings))
+        console.print(table)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1))
     return int(figures["3 years daily"]["ratio"] > GOAL)

@@ -83,6 +83,7 @@ def streams(draw: st.DrawFn) -> dict[str, Any]:
         "lateness": st.sampled_from(("0 seconds", "2 hours")),
         "step": st.sampled_from(("1 minute", "1 hour")),
         "allowed_lateness": st.just("7 days"),
+        "levels": st.just({"keep_fine": "90 days"}),
     }
     for key, values in optional.items():
         if draw(st.booleans()):
@@ -149,6 +150,7 @@ def test_schema_and_reader_agree_on_one_odd_value(folder: Path, content: dict[st
             "lateness",
             "step",
             "allowed_lateness",
+            "keep_fine",
             "time",
             "event_id",
             "path",

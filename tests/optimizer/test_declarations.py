@@ -26,8 +26,8 @@ DECIDING = {
 LOCATING = {"stream": (), "source": ("path", "table", "reader", "files")}
 """Keys that say where the events are and who reads them. Files and tables have identities of their own."""
 
-SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness"), "source": ()}
-"""Keys that say when windows are answered and which late files are refused."""
+SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness", "levels"), "source": ()}
+"""Keys that say when windows are answered, which late files are refused and how long partial aggregates are kept."""
 
 BASE: dict[str, Any] = {
     "source": {"format": "csv", "path": "data"},
@@ -43,6 +43,7 @@ CHANGED: dict[str, tuple[str, Any]] = {
     "lateness": ("lateness", "1 hour"),
     "step": ("step", "5 minutes"),
     "allowed_lateness": ("allowed_lateness", "1 day"),
+    "levels": ("levels", {"keep_fine": "90 days"}),
     "source": ("source", {"format": "parquet", "path": "data"}),
 }
 """Of each key of a stream another value."""

@@ -55,6 +55,17 @@ def test_late_and_repeated_events_are_declared(tmp_path: Path) -> None:
     assert (streams["a"].allowed_lateness, streams["a"].event_id) == (7 * 86_400_000_000, "i")
 
 
+def test_fine_partial_aggregates_are_kept_as_long_as_declared(tmp_path: Path) -> None:
+    streams, diagnostics = load_streams(write(tmp_path, STREAM + "    levels: {keep_fine: 90 days}\n"))
+    assert diagnostics == () and streams["a"].keep_fine == 90 * 86_400_000_000
+    streams, _ = load_streams(write(tmp_path, STREAM))
+    assert streams["a"].keep_fine is None and "keep_fine" not in to_json(streams["a"])
+    text = STREAM + "    lateness: 3 days\n    levels:\n      keep_fine: 2 days\n"
+    (diagnostic,) = load_streams(write(tmp_path, text))[1]
+    assert (diagnostic.code, diagnostic.line, diagnostic.column) == ("HDL-457", 7, 18)
+    assert "keep_fine is shorter than lateness" in diagnostic.message and "3 days" in diagnostic.hint
+
+
 def test_how_the_files_of_a_source_are_written_is_declared(tmp_path: Path) -> None:
     options = "delimiter: tab, header: false, quote: none, 'null': [NA, '-'], timestamp_format: '%d/%m/%Y %H:%M'"
     streams, diagnostics = load_streams(write(tmp_path, STREAM.replace("a.csv", "a.csv, " + options)))
@@ -100,6 +111,13 @@ STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
         (STREAM + "    lateness: -1 hour\n", "HDL-457", 5),
         (STREAM + "    allowed_lateness: -1 hour\n", "HDL-457", 5),
         (STREAM + "    lateness: 2 hours\n    allowed_lateness: 1 hour\n", "HDL-457", 6),
+        (STREAM + "    levels: {keep_fine: 90}\n", "HDL-457", 5),
+        (STREAM + "    levels: {keep_fine: 3 hours}\n", "HDL-457", 5),
+        (STREAM + "    levels: {keep_fine: 4000 days}\n", "HDL-457", 5),
+        (STREAM + "    levels: {keep_fine: [1 day]}\n", "HDL-453", 5),
+        (STREAM + "    levels: {}\n", "HDL-453", 5),
+        (STREAM + "    levels: 90 days\n", "HDL-453", 5),
+        (STREAM + "    levels: {keep: 90 days}\n", "HDL-452", 5),
         (STREAM + "    event_id: i\n    schema: {t: timestamp}\n", "HDL-461", 5),
         (STREAM + "    event_id: i\n    schema: {t: timestamp, i: double}\n", "HDL-461", 5),
         (STREAM + "    event_id: [i]\n", "HDL-453", 5),

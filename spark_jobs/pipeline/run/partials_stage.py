@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -32,10 +32,11 @@ from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, bucket_rows
 from spark_jobs.store.warehouse.publish_log import LogRow, coded_error, refuse
 from spark_jobs.streams.sources.event_counts import EventCounts
+from spark_jobs.streams.sources.ledger import Ledger
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.streams.sources.unmatched import Unmatched, stored, warnings_of_unmatched
 from spark_jobs.streams.sources.untimed import note_without_time
-from spark_jobs.windows.partials import stored_coverage
+from spark_jobs.windows.partials import dropped_fine, levels, stored_coverage
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.windows.partials.synopsis_work import SynopsisWork
@@ -132,6 +133,8 @@ def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream |
         stream = prepared.plan.workload.stream(name)
         counters = rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
         lift = partial(_lifted, run, stream, splits, _joined_late(work, stream))
+        if not run.request.recompute and any(map(levels.is_leveled, work)):
+            lift = partial(_lifted_if_complete, run, prepared.listing.arrivals[name], lift)
         filled, lifted = stage_tasks.write_partials(run, stream, [*work, *counters], splits, lift)
         broken = lifted.broken
         if prepared.is_closing:
@@ -158,6 +161,8 @@ def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream |
 def _reported(run: Run, part: SynopsisWork, failure: SynopsisFailure) -> list[str]:
     """Report the queries of a synopsis that could not be filled; their names."""
     hint = "filter, or group by a column with fewer values; the other queries were answered"
+    if failure.code == dropped_fine.GONE:
+        hint = dropped_fine.ANSWER_WITHOUT
     for query in part.queries:
         diagnostic = Diagnostic(failure.code, failure.message, hint, query=query.name)
         run.record.diagnostics.append(diagnostic.to_json())
@@ -194,6 +199,19 @@ def _joined_late(work: Iterable[SynopsisWork], stream: Stream) -> list[str]:
     """The attributes of the queries that are joined late."""
     queries = (query for part in work for query in part.queries if part.synopsis.joins_late(query))
     return list(attributes_in(stream, sorted({column for query in queries for column in query.columns()})))
+
+
+def _lifted_if_complete(
+    run: Run,
+    ledger: Ledger,
+    lift: Callable[[Sequence[FillRequest]], stage_tasks.Lifted],
+    requests: Sequence[FillRequest],
+) -> stage_tasks.Lifted:
+    """Lift the events of a stream. Synopses that need dropped fragments whose files are gone are broken."""
+    broken = dropped_fine.cannot_be_lifted(run.warehouse, requests[0].synopsis.stream, requests, ledger)
+    complete = [request for request in requests if request.filled.fingerprint not in broken]
+    lifted = lift(complete) if complete else stage_tasks.Lifted([], {})
+    return lifted._replace(broken=lifted.broken | broken)
 
 
 def _lifted(

@@ -110,7 +110,10 @@ def write_partials(
     unstored = [lifted_request for request in requests for lifted_request in request.lifted]
     lifted = lift(unstored) if unstored else Lifted([], {})
     files += lifted.files
-    return stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, lifted.broken, record), lifted
+    filled = stored_coverage.store_coverage(
+        run.warehouse, stream, splits, requests, files, lifted.broken, record, trust=not run.request.recompute
+    )
+    return filled, lifted
 
 
 def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:

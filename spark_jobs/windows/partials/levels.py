@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
+from optimizer.plan.fine_partials import is_long
 from optimizer.synopses.synopsis import Synopsis, period_levels
 from optimizer.windows.alignment import (
     day_label,
@@ -38,17 +39,13 @@ from optimizer.windows.alignment import (
     newest_instant,
     starts_of,
 )
-from optimizer.windows.periods import PERIODS
-from optimizer.workload.instants import DAY
+from optimizer.windows.periods import LONG, PERIODS
 from optimizer.workload.values import Window
 from spark_jobs.streams.sources.splits import Split
 from spark_jobs.windows.partials.fill_request import FillRequest
 from spark_jobs.windows.partials.stored_coverage import missing_spans, stored_for
 from spark_jobs.windows.partials.stored_marks import Pieces, StoredMarks, overlaps
 from spark_jobs.windows.partials.synopsis_work import LevelSpan, SynopsisWork
-
-LONG = 62 * DAY
-"""Length of a synopsis's longest window from which on it has levels: shorter ones read few days anyway."""
 
 BATCH = 8
 """Days that are closed at once, at least: each time costs a commit, and each day that is not closed a file to open."""
@@ -58,8 +55,8 @@ MANY_INSTANTS = 1 << 12
 
 
 def is_leveled(part: SynopsisWork) -> bool:
-    """Return whether a synopsis is worth levels: it has queries whose windows are long."""
-    return part.synopsis.kind.has_fragments and any(query.window.reach >= LONG for query in part.queries)
+    """Return whether the synopsis of some work is worth levels: it has queries whose windows are long."""
+    return is_long(part.synopsis, part.queries, LONG)
 
 
 Cuts = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -146,7 +143,7 @@ class StoredLevels:
             days, *longer = period_levels(part.synopsis)
             lacking = [day for span in covered.rest for day in days.fragments.inside(*span)]
             if len(lacking) >= BATCH:
-                runs = [run for run in _runs(lacking) if not is_filled or self._has_fragments(part.over(*run))]
+                runs = [run for run in contiguous(lacking) if not is_filled or self._has_fragments(part.over(*run))]
                 requests += [FillRequest(days, *run, stored=(part.synopsis,)) for run in runs]
             finer = days
             for level in longer:
@@ -154,7 +151,7 @@ class StoredLevels:
                 closed = set(self._periods(level, [(part.begin, part.end)]))
                 open_periods = set(level.fragments.inside(part.begin, part.end)) - closed
                 due = [each for each in sorted(open_periods) if complete.issuperset(finer.fragments.inside(*each))]
-                requests += [FillRequest(level, *run, stored=(finer,)) for run in _runs(due)]
+                requests += [FillRequest(level, *run, stored=(finer,)) for run in contiguous(due)]
                 finer = level
         return requests
 
@@ -214,7 +211,7 @@ def _joined(spans: Sequence[LevelSpan]) -> list[LevelSpan]:
     return joined
 
 
-def _runs(periods: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def contiguous(periods: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ascending periods, those that touch in one."""
     runs: list[tuple[int, int]] = []
     for first, last in periods:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -173,12 +173,14 @@ def store_coverage(
     broken: Mapping[str, SynopsisFailure],
     record: RunRecord,
     still: Callable[[], None] = lambda: None,
+    trust: bool = True,
 ) -> list[FillRequest]:
     """Commit what tasks wrote for some spans, without the synopses that failed; the spans that are stored now.
 
     The rows that they replace go in the same commit, and the levels above them
     (:mod:`spark_jobs.windows.partials.levels`). ``still``: as of
-    :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.replace`.
+    :meth:`spark_jobs.store.warehouse.warehouse.Warehouse.replace`. ``trust``: levels of the source as it is now stay,
+    which may be all that is stored of their periods.
     """
     root = warehouse.path("partials")
     if broken:
@@ -201,19 +203,46 @@ def store_coverage(
 
     # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
     partitions = days[0][: len("2020")], days[1]
-    warehouse.replace("partials", files, partitions, _replaced_by(spans), "/".join(days), None, untouched, still=still)
+    replaced = _replaced_by(spans, partial(_staying_levels, warehouse, splits, spans) if trust else dict)
+    warehouse.replace("partials", files, partitions, replaced, "/".join(days), None, untouched, still=still)
     return list(spans)
 
 
-def _replaced_by(spans: Sequence[FillRequest]) -> Callable[[pa.Table], pa.Array]:
+def _staying_levels(
+    warehouse: Warehouse, splits: list[Split], spans: Sequence[FillRequest]
+) -> dict[str, set[tuple[int, int]]]:
+    """The periods of the levels above some spans that stay if these are stored, by fingerprint: those of the source as
+    it is now; and days whose fragments were dropped, until all of their fragments are stored again."""
+    tests: dict[str, Callable[[str, int, int], bool]] = {}
+    stored: dict[str, list[tuple[int, int]]] = {}
+    tokens: Tokens = {}
+    for span in spans:
+        for level in period_levels(span.synopsis) if span.synopsis.period is None else ():
+            tests[level.fingerprint] = stored_for(level, splits, tokens)
+            stored.setdefault(level.fingerprint, []).append((span.begin, span.end))
+    staying: dict[str, set[tuple[int, int]]] = {}
+    near, current = sorted(chain(*stored.values())), warehouse.table("partials")
+    for row in StoredMarks(warehouse).rows(current, sorted(tests), near, are_levels=True):
+        name, period = row["fingerprint"], (row["fragment_start"], row["fragment_end"])
+        content, *dropped = row["texts"]
+        is_complete = any(begin <= period[0] and period[1] <= end for begin, end in stored[name])
+        if tests[name](content, *period) or (dropped and not is_complete):
+            staying.setdefault(name, set()).add(period)
+    return staying
+
+
+def _replaced_by(
+    spans: Sequence[FillRequest], levels_that_stay: Callable[[], Mapping[str, Collection[tuple[int, int]]]]
+) -> Callable[[pa.Table], pa.Array]:
     """The test which stored rows are replaced if some spans are stored: those of the fragments inside, and the rows of
-    the levels above them."""
+    the levels above them, apart from the periods of ``levels_that_stay``."""
     inside: dict[str, list[tuple[int, int]]] = {}
     above: dict[str, list[tuple[int, int]]] = {}
     for span in spans:
         inside.setdefault(span.synopsis.fingerprint, []).append((span.begin, span.end))
         for level in period_levels(span.synopsis) if span.synopsis.period is None else ():
             above.setdefault(level.fingerprint, []).append((span.begin, span.end))
+    staying = cache(levels_that_stay)
 
     def replaced(stored: pa.Table) -> pa.Array:
         encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
@@ -226,6 +255,9 @@ def _replaced_by(spans: Sequence[FillRequest]) -> Callable[[pa.Table], pa.Array]
                     is_replaced[rows] |= (starts[rows] >= begin) & (starts[rows] < end)
                 for begin, end in above.get(name, ()):
                     is_replaced[rows] |= (starts[rows] < end) & (ends[rows] > begin)
+                if name in above and is_replaced[rows].any():
+                    for begin, end in staying().get(name, ()):
+                        is_replaced[rows] &= (starts[rows] != begin) | (ends[rows] != end)
         return pa.array(is_replaced)
 
     return replaced

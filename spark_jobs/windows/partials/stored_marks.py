@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,18 +51,38 @@ class StoredMarks:
         spans: Sequence[tuple[int, int]] | None,
         stream: str | None = None,
     ) -> Pieces:
-        """Complete pieces that overlap some spans [begin, end), as of a version of the table.
+        """Complete pieces that overlap some spans [begin, end), as of a version of the table; arguments and errors are
+        those of :meth:`rows`."""
+        pieces: Pieces = {}
+        for row in self.rows(current, fingerprints, spans, stream):
+            pieces.setdefault(row["fingerprint"], []).append(
+                (row["fragment_start"], row["fragment_end"], row["texts"][0])
+            )
+        return {fingerprint: sorted(of_synopsis) for fingerprint, of_synopsis in pieces.items()}
 
-        ``fingerprints``: of these synopses; None: of all of a ``stream``. ``spans`` None: at any time. Raises HDL-543.
+    def rows(
+        self,
+        current: DeltaTable,
+        fingerprints: Sequence[str] | None,
+        spans: Sequence[tuple[int, int]] | None,
+        stream: str | None = None,
+        are_levels: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The marks that overlap some spans [begin, end), as of a version of the table: :data:`COLUMNS` by name.
+
+        ``fingerprints``: of these synopses; None: of all of a ``stream``. ``spans`` None: at any time. ``are_levels``:
+        only those of levels are needed, others may be among them. Raises HDL-543.
         """
         if (fingerprints is not None and not fingerprints) or (spans is not None and not spans):
-            return {}
+            return []
         column, values = ("stream", [str(stream)]) if fingerprints is None else ("fingerprint", sorted(fingerprints))
         files = pa.table(current.get_add_actions(flatten=True))
         if not len(files):
-            return {}
+            return []
         # only marks have no bucket
         needed = pc.less(files["min.bucket"], 0).fill_null(False).to_numpy()
+        if are_levels:
+            needed &= pc.not_equal(pc.utf8_length(files["partition.day"]), len("2020-01-01")).to_numpy()
         if spans is not None:
             needed &= overlaps(files["min.fragment_start"].to_numpy(), files["max.fragment_end"].to_numpy(), spans)
         needed = np.flatnonzero(needed)
@@ -71,12 +92,8 @@ class StoredMarks:
         if spans is not None:
             bounds = rows["fragment_start"].to_numpy(), rows["fragment_end"].to_numpy()
             rows = rows.filter(pa.array(overlaps(*bounds, spans)))
-        pieces: Pieces = {}
-        for row in rows.to_pylist():
-            pieces.setdefault(row["fingerprint"], []).append(
-                (row["fragment_start"], row["fragment_end"], row["texts"][0])
-            )
-        return {fingerprint: sorted(of_synopsis) for fingerprint, of_synopsis in pieces.items()}
+        marks: list[dict[str, Any]] = rows.to_pylist()
+        return marks
 
     def _add(self, current: DeltaTable, paths: pa.ChunkedArray, needed: NDArray[np.int64]) -> None:
         """Read the marks of the files that are ``needed``, by their numbers among ``paths``, as far as they are not
