@@ -18,6 +18,7 @@ from typing import Any
 
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.expectations import Bounds, Expectation
 from optimizer.workload.nested import LeafTypes, Nested
 from optimizer.workload.value_types import BINARY as BINARY
 from optimizer.workload.value_types import BOOLEAN as BOOLEAN
@@ -395,7 +396,8 @@ class ACQ:
     the group columns that are expressions, by their names in ``group_by``, which are what
     :func:`optimizer.workload.notation.written` writes of them. ``sets``: of a query with GROUPING SETS, ROLLUP or CUBE
     the group columns of each; an answer of one has null in the others. Its last group column then is the number of the
-    set (:func:`optimizer.workload.grouping_sets.grouping_ids`), named by all of them.
+    set (:func:`optimizer.workload.grouping_sets.grouping_ids`), named by all of them. ``expect``: what its answers are
+    checked for before they are published.
     """
 
     name: str
@@ -415,6 +417,7 @@ class ACQ:
     derived: tuple[tuple[str, Expression], ...] = _later(())
     top: Top | None = _later(None)
     sets: tuple[tuple[str, ...], ...] = _later(())
+    expect: tuple[Expectation, ...] = _later(())
 
     @property
     def kind(self) -> WindowKind:
@@ -507,9 +510,9 @@ class ACQ:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments."""
+        """Hash of what the query answers: its meaning, not its owner, table, asset, expectations or layout."""
         meaning = to_json(self)
-        for cosmetic in ("owner", "text", "table", "asset"):
+        for cosmetic in ("owner", "text", "table", "asset", "expect"):
             meaning.pop(cosmetic, None)
         return digest(meaning)
 
@@ -669,7 +672,8 @@ class Stream:
     of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
     which an event is known that comes a second time. ``nested``: columns of structs, maps and arrays, whose leaves
     (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema. ``dimensions``: those that
-    its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well."""
+    its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well.
+    ``expect``: what its events are checked for."""
 
     name: str
     source: Source
@@ -681,6 +685,7 @@ class Stream:
     event_id: str | None = _later(None)
     nested: tuple[tuple[str, Nested], ...] = _later(())
     dimensions: tuple[Dimension, ...] = _later(())
+    expect: tuple[Expectation, ...] = _later(())
 
     @property
     def types(self) -> dict[str, Type]:
@@ -741,6 +746,7 @@ _CLASSES = {
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
         *(AnswerTable, ACQ, Origin, Partition, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
+        *(Bounds, Expectation),
     )
 }
 
