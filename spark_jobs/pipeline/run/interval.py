@@ -141,6 +141,8 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
             _count_refreshes(run.record, prepared, filled.ends, unanswered)
     with run.stage("audit", "checking the answers"):
         checked = checks_stage.check(run, answers)
+        if run.record.blocked:
+            _count_refreshes(run.record, prepared, filled.ends, [*unanswered, *run.record.blocked])
     with run.stage("publish", "publishing"):
         run.record.diagnostics += _others(run)
         published = publication.publish(run, checked)

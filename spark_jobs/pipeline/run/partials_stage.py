@@ -26,7 +26,7 @@ from spark_jobs.pipeline.run.partials_task import (
     lift_task,
 )
 from spark_jobs.pipeline.run.silences import silence
-from spark_jobs.pipeline.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.pipeline.run.values import Allocated, FilledRun, Instants, PreparedRun, Run
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse.data_files import SynopsisFailure, WithoutTime, bucket_rows
 from spark_jobs.store.warehouse.publish_log import coded_error, refuse
@@ -92,10 +92,13 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
         changed = narrowing.changed_windows(run.warehouse, prepared, work, sources, ends, since)
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
-        record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
+        # the answers that expectations have blocked are judged again, all of them
+        blocked = {} if allocated.base is None else dict.fromkeys(allocated.base.record.blocked, None)
+        again: Instants = {**changed.instants, **{name: None for name in names if name in blocked}}
+        record.narrow = allocated.base is not None and any(again.get(name, ()) is not None for name in names)
         dimensions.note_earlier_versions(run.warehouse, record, prepared, since, record.narrow)
         if record.narrow:
-            instants = changed.instants
+            instants = again
             narrowed = narrowing.narrowed_plan(plan, instants)
     content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
     if instants is not None:

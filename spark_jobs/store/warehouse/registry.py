@@ -1,10 +1,10 @@
 """Registered queries, with their dates, owners and pauses: the events of ``workload_queries``.
 
 A query is *registered* by a plan that has it. It is *replaced* if it gets another meaning, owner or table,
-other expectations, or becomes an asset or is one no more. It is *moved* when it comes from another file. It is *removed* when a user
-requests it: by its name, or by declaring that some files are the complete workload. A *paused* query stays
-registered and is in no plan until it is resumed; its published answers stay. Nothing is ever deleted from the
-table: the state of a query is the sum of its events.
+other expectations, or becomes an asset or is one no more. It is *moved* when it comes from another file. It is
+*removed* when a user requests it: by its name, or by declaring that some files are the complete workload. A *paused*
+query stays registered and is in no plan until it is resumed; its published answers stay. Nothing is ever deleted from
+the table: the state of a query is the sum of its events.
 """
 
 from __future__ import annotations
