@@ -11,6 +11,7 @@ _DECLARED = {
     "queries": ("quarantine", "pause", "resume", "remove", "queries"),
     "answers": ("read", "lookup"),
     "relations": ("sql", "views", "contract"),
+    "release": ("release",),
     "tables": ("tables",),
     "serve": ("serve",),
     "sql_server": ("sql-server",),

@@ -19,6 +19,7 @@ from decimal import Decimal
 from sqlglot.tokens import Token, TokenType
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.redaction import redacted
 from optimizer.language.expressions import filter_of
 from optimizer.language.guards import guarded_tokens, limited_tokens
 from optimizer.language.refusals import QUOTED, Findings, Refused, shown_text
@@ -143,7 +144,7 @@ def read_expectation(
         hint = "write (warn) or (block); without it an expectation blocks"
         raise Refused("HDL-260", f"there is no severity {shown_text(severity)}", hint)
     limits = limits or Limits()
-    return replace(_Sentence(text, about, dict(columns), limits).read(), text=text.strip(), severity=severity)
+    return replace(_Sentence(text, about, dict(columns), limits).read(), text=redacted(text.strip()), severity=severity)
 
 
 class _Sentence:

@@ -136,8 +136,9 @@ def parse(
             for problem in problems:
                 report.add(problem, name)
             if not problems:
-                settled = {"until": settings.until, "table": settings.table, "asset": settings.asset}
-                queries[name] = replace(query, **settled, expect=expect)
+                queries[name] = replace(
+                    query, until=settings.until, table=settings.table, asset=settings.asset, expect=expect
+                )
     positions = tuple(report.position(starts[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,10 @@ Kwargs = Mapping[str, Any]
 _SEVERITIES = {"critical": "block", "warning": "warn", "info": "warn"}
 """Severities of Great Expectations, as ours; without one an expectation is critical."""
 
-_IGNORED = (
-    "meta",
-    "notes",
-    "id",
-    "description",
-    "rendered_content",
-    "severity",
-    "windows",
-    "batch_id",
-    "catch_exceptions",
-)
-_IGNORED += ("result_format", "type", "kwargs", "success_on_last_run", "expectation_context")
+_IGNORED = frozenset(
+    ("meta", "notes", "id", "description", "rendered_content", "severity", "windows", "batch_id", "catch_exceptions")
+) | {"result_format", "type", "kwargs", "success_on_last_run", "expectation_context"}
+"""Keys that change no verdict."""
 
 _MISSING = "either_value_is_missing"
 
@@ -146,6 +139,10 @@ def _ranges(subject: str, kwargs: Kwargs) -> Iterator[str]:
         yield f"{subject} {'<' if below else '<='} {_value(high)}{share}"
 
 
+def _statistic(function: str, kwargs: Kwargs) -> Iterator[str]:
+    return _ranges(f"{function}({_column(kwargs)})", kwargs)
+
+
 def _in_set(kwargs: Kwargs) -> Iterator[str]:
     values = kwargs["value_set"]
     if not isinstance(values, list) or not values:
@@ -191,10 +188,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], Callable[[Kwargs], Iterator[str]]]] = {
     ),
     "expect_column_pair_values_to_be_equal": (_PAIRS, lambda kwargs: _pair(kwargs, "=")),
     **{
-        f"expect_column_{words}_to_be_between": (
-            ("column", *_RANGE),
-            lambda kwargs, function=function: _ranges(f"{function}({_column(kwargs)})", kwargs),
-        )
+        f"expect_column_{words}_to_be_between": (("column", *_RANGE), partial(_statistic, function))
         for function, words in (
             *((name, name) for name in ("mean", "median", "min", "max", "sum", "stdev")),
             ("distinct", "unique_value_count"),

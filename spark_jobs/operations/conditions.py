@@ -39,6 +39,9 @@ LOOKED_BACK = 7 * DAY
 BLOCKING = ("HDL-530", "HDL-531")
 """Codes of checks that keep an interval unpublished."""
 
+UNPUBLISHED = (*BLOCKING, publish_log.BLOCKED)
+"""Codes of checks that keep answers unpublished, of all queries or of one."""
+
 NOT_OF_QUERIES = ("HDL-510", "HDL-512", "HDL-541", "HDL-903")
 """Codes of runs that ended because another one was first, or because somebody stopped them."""
 
@@ -139,7 +142,7 @@ def conditions(seen: Watched) -> list[Condition]:
     """The conditions of all running queries, by query, kind and code."""
     running = {name: query for name, query in seen.queries.items() if query.state(seen.now) == "running"}
     rows = sorted(seen.rows, key=lambda row: (row.at, row.begin, row.end, row.revision, row.run_id))
-    troubles = {row: _troubles(row, running) for row in rows if row.event == "failed" or row.record.has_failed}
+    troubles = {row: _troubles(row, running) for row in rows if row.event == "failed" or _has_errors(row)}
     all_conditions = [
         *_unanswered(running, rows, troubles),
         *_late(seen, running, rows),
@@ -207,9 +210,13 @@ def _troubles(row: LogRow, running: Mapping[str, Registered]) -> dict[str, _Trou
             stored = of_run
         if stored is None or stored["code"] in NOT_OF_QUERIES or _is_wrong_call(stored["code"]):
             continue
-        kind: Kind = "blocked" if stored["code"] in BLOCKING else "failed"
+        kind: Kind = "blocked" if stored["code"] in UNPUBLISHED else "failed"
         troubles[name] = _Trouble(kind, stored["code"], stored["message"], stored.get("hint", ""))
     return troubles
+
+
+def _has_errors(row: LogRow) -> bool:
+    return row.record.has_failed or bool(row.record.blocked)
 
 
 _UNKNOWN = {"code": "HDL-900", "message": "the run failed", "hint": ""}

@@ -17,6 +17,7 @@ from optimizer.workload.instants import format_instant
 from spark_jobs.pipeline.planning.query_files import MissingQuery, missing_queries
 from spark_jobs.pipeline.run.declarations import OlderDeclaration, on_earlier_declarations
 from spark_jobs.pipeline.run.dimensions import OlderVersion, on_older_versions
+from spark_jobs.pipeline.run.release import BlockedAnswers, blocked_answers
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, publish_log, registry
 from spark_jobs.store.warehouse.checks_log import CheckCounts
@@ -70,7 +71,8 @@ class WarehouseStatus:
     - ``on_older``: the published intervals whose answers use an older version of a dimension;
     - ``without_time``: events that no run can answer, by stream and file;
     - ``warnings``: events far from all others of their stream (HDL-475);
-    - ``problems``: problems of the tables.
+    - ``problems``: problems of the tables;
+    - ``blocked``: the answers that expectations keep unpublished.
     """
 
     root: Place
@@ -86,6 +88,7 @@ class WarehouseStatus:
     without_time: tuple[LeftOut, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
+    blocked: tuple[BlockedAnswers, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The fields as ``heddle status --json`` prints them."""
@@ -105,6 +108,7 @@ class WarehouseStatus:
             **({"missing_queries": [asdict(query) for query in self.missing]} if self.missing else {}),
             **({"declared_otherwise": [interval.to_json() for interval in self.older]} if self.older else {}),
             **({"older_dimensions": [older.to_json() for older in self.on_older]} if self.on_older else {}),
+            **({"blocked": [each.to_json() for each in self.blocked]} if self.blocked else {}),
             **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
         }
         problems = [problem.to_json() for problem in self.problems]
@@ -139,6 +143,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(standing_without_time(warehouse)),
         tuple(_far(warehouse, plan)),
         (publish_log.lost_commits(lost).diagnostic,) if (lost := publish_log.lost_publications(warehouse)) else (),
+        tuple(blocked_answers(warehouse)),
     )
 
 

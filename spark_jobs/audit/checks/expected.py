@@ -150,6 +150,11 @@ class Frame:
     observed: float | None
     places: NDArray[np.int64] | None = field(default=None)
 
+    @property
+    def total(self) -> int:
+        """Number of rows that count."""
+        return 0 if self.counted is None else int(np.count_nonzero(self.counted))
+
 
 def frame_of(request: Request, number: int) -> Frame:
     """The frame of a request. ``number``: from 1, different for all requests that are judged at once."""
@@ -225,8 +230,8 @@ def _values_frame(
         # values of one request are never compared with those of another
         if len(names) == 1:
             return Template("ExpectColumnValuesToBeUnique", (share,), (("column", names[0]),), kind, number), series
-        columns = (("column_list", tuple(names)),)
-        return Template("ExpectCompoundColumnsToBeUnique", (share,), columns, kind, number), series
+        together = (("column_list", tuple(names)),)
+        return Template("ExpectCompoundColumnsToBeUnique", (share,), together, kind, number), series
     if expectation.form == PAIR:
         if len(kinds) > 1 or not kinds <= {"long", "double", "timestamp", "date"}:
             return None, {}
@@ -363,15 +368,15 @@ def _number_template(
     exact = [value, *(each for each in (low, high) if each is not None)]
     if not isinstance(value, float) and any(not _is_double(each) for each in exact):
         return None, {}, 1
-    arguments = [("min_value", low), ("strict_min", bounds.above), ("max_value", high), ("strict_max", bounds.below)]
-    given = tuple(
+    sides = [("min_value", low), ("strict_min", bounds.above), ("max_value", high), ("strict_max", bounds.below)]
+    settled = tuple(
         (name, bound if isinstance(bound, bool) else float(bound))
-        for name, bound in arguments
+        for name, bound in sides
         if bound not in (None, False)
     )
     name = "ExpectColumnValuesToBeBetween"
     return (
-        Template(name, (*given, ("mostly", 1.0)), (("column", "value"),), "number"),
+        Template(name, (*settled, ("mostly", 1.0)), (("column", "value"),), "number"),
         {"value": np.array([float(value)])},
         1,
     )
@@ -443,7 +448,7 @@ def _outcome(frame: Frame, verdict: Judged) -> Outcome:
     if verdict.wrong is not None:
         wrong = np.union1d(wrong, verdict.wrong)
     places = wrong[:3] if frame.places is None else frame.places[wrong[:3]]
-    counted = int(np.count_nonzero(frame.counted))
+    counted = frame.total
     share = (counted - len(wrong)) / counted if counted else None
     examples = tuple(places.tolist())
     return Outcome(frame.request, is_right, share, len(wrong), counted, examples, difference)

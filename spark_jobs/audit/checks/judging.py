@@ -81,8 +81,7 @@ def verdicts_of(result: Any, template: Template, frames: Sequence[Frame]) -> lis
             verdicts.append(Judged(not len(own)))
             continue
         # as Great Expectations does for all of its rows
-        counted = int(np.count_nonzero(frame.counted))
-        is_right = not counted or float(counted - len(own)) / counted >= share
+        is_right = not frame.total or float(frame.total - len(own)) / frame.total >= share
         verdicts.append(Judged(bool(result.success) if len(frames) == 1 else is_right, own))
     return verdicts
 

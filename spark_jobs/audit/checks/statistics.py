@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 Number = Fraction | float
 """An exact number, or a double."""
@@ -71,7 +73,7 @@ def _of_whole(name: str, values: list[int], unit: int) -> Number | None:
     return math.sqrt(squares / unit**2)
 
 
-def _of_doubles(name: str, values: np.ndarray) -> Number | None:
+def _of_doubles(name: str, values: NDArray[np.float64]) -> Number | None:
     count = len(values)
     if np.isnan(values).any() and name != "min":
         return math.nan
@@ -94,11 +96,12 @@ def _of_doubles(name: str, values: np.ndarray) -> Number | None:
     except (OverflowError, ValueError):
         # infinities of both signs, or beyond a double
         with np.errstate(all="ignore"):
-            rounded = {"sum": np.sum, "mean": np.mean}.get(name)
-            return float(rounded(values)) if rounded is not None else math.nan
+            if name not in ("sum", "mean"):
+                return math.nan
+            return float(np.sum(values) if name == "sum" else np.mean(values))
 
 
-def is_within(value: Number | None, low: object, high: object, above: bool, below: bool) -> bool:
+def is_within(value: Number | None, low: Any, high: Any, above: bool, below: bool) -> bool:
     """Return whether a number is within bounds, compared exactly; None and NaN never are."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return False
@@ -106,9 +109,9 @@ def is_within(value: Number | None, low: object, high: object, above: bool, belo
     return is_low and (high is None or (value < exact(high, value) if below else value <= exact(high, value)))
 
 
-def exact(bound: object, value: Number) -> Number:
+def exact(bound: Any, value: Number) -> Number:
     """A bound as it is compared with a number: doubles with doubles, as the language does."""
-    return float(bound) if isinstance(value, float) else Fraction(bound)  # type: ignore[arg-type]
+    return float(bound) if isinstance(value, float) else Fraction(bound)
 
 
 def as_double(value: Number | None) -> float | None:

@@ -80,7 +80,7 @@ def _as_expected(run: Run, answered: AnsweredRun) -> AnsweredRun:
         return answered
     answered = expectations_stage.without_blocked(run, answered, expected.blocked)
     record.answers = sum(file.rows for file in answered.staged)
-    content = expectations_stage.blocked_content(filled.content, record.blocked)
+    content = publish_log.blocked_content(filled.content, record.blocked)
     # what is logged if this process dies between the commit and its log
     publish_log.note_content(run.warehouse, record, content)
     return replace(answered, filled=replace(filled, content=content))

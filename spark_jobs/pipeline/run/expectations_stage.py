@@ -21,7 +21,7 @@ from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.errors.redaction import redacted
 from optimizer.workload.expectations import AGE, RATIO, Expectation
 from optimizer.workload.instants import format_instant
-from optimizer.workload.values import ACQ, Type, columns_of, digest
+from optimizer.workload.values import ACQ, Type, columns_of
 from spark_jobs.audit.checks.expected import Outcome, Request, judged
 from spark_jobs.pipeline.run import publication
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, Run
@@ -49,12 +49,6 @@ class Expected:
 
     rows: tuple[CheckRow, ...] = ()
     blocked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def blocked_content(content: str, blocked: Collection[str]) -> str:
-    """The content of a publication without the answers of some queries: another than that of any run, so that a run
-    over the interval judges them again."""
-    return digest([content, "blocked", sorted(blocked)]) if blocked else content
 
 
 def expectations_of(warehouse: Warehouse, queries: Iterable[ACQ]) -> dict[str, tuple[Expectation, ...]]:
@@ -94,10 +88,20 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
         query = queries[outcome.request.subject]
         examples = _examples(query, raw[query.name], outcome)
         rows.append(_row(run, query, outcome, examples, now))
-        if not outcome.success and outcome.request.expectation.blocks:
+        if not outcome.success and outcome.request.expectation.blocks and not _is_released(run, query):
             blocked[query.name].append(outcome.request.expectation.text)
         _tell(run, query, outcome, examples)
+    release = run.request.release
+    if release is not None:
+        run.record.released[release.query] = release.reason
+        message = f"released, although an expectation blocked revision {release.revision}: {release.reason}"
+        warning = Diagnostic(RELEASED, message, "", query=release.query, severity="warning")
+        run.record.diagnostics.append(warning.to_json())
     return Expected(tuple(rows), {name: tuple(texts) for name, texts in blocked.items()})
+
+
+def _is_released(run: Run, query: ACQ) -> bool:
+    return run.request.release is not None and run.request.release.query == query.name
 
 
 def _due(run: Run, filled: FilledRun) -> Iterable[ACQ]:
@@ -222,9 +226,9 @@ class _Past:
     def _is_whole(self, query: ACQ, begin: int, end: int, span: int) -> bool:
         """Return whether publications in force cover an interval with answers of a query."""
         if span not in self._publications:
-            found = publish_log.overlapping(self.run.warehouse, begin, end, publish_log.PUBLISHED)
-            self._publications[span] = publish_log.standing(found)
-            for version in {row.plan_version for row in found} - self._plans.keys():
+            publications = publish_log.overlapping(self.run.warehouse, begin, end, publish_log.PUBLISHED)
+            self._publications[span] = publish_log.standing(publications)
+            for version in {row.plan_version for row in publications} - self._plans.keys():
                 stored = planned(self.run.warehouse, ds.field("plan_version") == version)
                 self._plans[version] = {row.query for row in stored}
         reached = begin
@@ -283,11 +287,11 @@ def _tell(run: Run, query: ACQ, outcome: Outcome, examples: Sequence[str]) -> No
         return
     rows = f": {'; '.join(examples)}" if examples else ""
     message = f"expected {expectation.text}: {outcome.summary()}{rows}"
-    if expectation.blocks:
+    if expectation.blocks and not _is_released(run, query):
         hint = f"correct the data and `heddle repair`, or publish it: heddle release {query.name} --reason …"
         diagnostics.append(Diagnostic(BLOCKED, message, hint, query=query.name).to_json())
     else:
-        hint = "the answers are published; without (warn) they would not be"
+        hint = "the answers are published: without (warn), or a release, they would not be"
         diagnostics.append(Diagnostic(WARNED, message, hint, query=query.name, severity="warning").to_json())
 
 

@@ -95,6 +95,9 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
         # the answers that expectations have blocked are judged again, all of them
         blocked = {} if allocated.base is None else dict.fromkeys(allocated.base.record.blocked, None)
         again: Instants = {**changed.instants, **{name: None for name in names if name in blocked}}
+        if prepared.request.release is not None:
+            # nothing else has changed
+            again = {prepared.request.release.query: None}
         record.narrow = allocated.base is not None and any(again.get(name, ()) is not None for name in names)
         dimensions.note_earlier_versions(run.warehouse, record, prepared, since, record.narrow)
         if record.narrow:

@@ -28,6 +28,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import redacted
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant, instant_of_text
+from optimizer.workload.values import digest
 from spark_jobs.store.warehouse import log_counts, quarantine
 from spark_jobs.store.warehouse.data_files import reading
 from spark_jobs.store.warehouse.quarantine import LeftOut
@@ -604,6 +605,12 @@ def revision_of(warehouse: Warehouse, record: RunRecord, content: str, recompute
         return revision
 
     return warehouse.leased(step)
+
+
+def blocked_content(content: str, blocked: Collection[str]) -> str:
+    """The content of a publication without the answers of some queries: another than that of any run, so that a run
+    over the interval judges them again."""
+    return digest([content, "blocked", sorted(blocked)]) if blocked else content
 
 
 def note_content(warehouse: Warehouse, record: RunRecord, content: str) -> None:

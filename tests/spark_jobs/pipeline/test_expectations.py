@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from heddle.cli.run import exit_code_of
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.operations.alerts import view_alerts
 from spark_jobs.pipeline.run import checks_stage
+from spark_jobs.pipeline.run.interval import run
+from spark_jobs.pipeline.run.release import blocked_answers, release_request
 from spark_jobs.results.read import read
 from spark_jobs.store.warehouse import publish_log
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, outdated, steady
 
 BLOCKED, WARNED = "HDL-539", "HDL-565"
@@ -157,3 +166,119 @@ def test_a_crash_between_judging_and_publishing_goes_on_under_the_same_revision(
     retried = lab.run(version, 60, 120, "run-1")
     assert (retried.revision, retried.blocked) == (1, {"prices": ["high < 100.5"]})
     assert instants(lab, "counts") == [*range(70, 121, 10)] and instants(lab, "prices") == []
+
+
+# ------------------------------------------------------------------------------------------------- release
+def released(lab: Laboratory, query: str, reason: str = "a holiday", **options: Any) -> Any:
+    blocked, request = release_request(lab.warehouse, query, reason, **options)
+    return run(
+        lab.spark,
+        lab.warehouse,
+        blocked.plan_version,
+        blocked.begin,
+        blocked.end,
+        "release",
+        release=request,
+    )
+
+
+def test_a_release_publishes_what_was_blocked_of_one_query(lab: Laboratory) -> None:
+    version = lab.plan(text_of(prices="high < 100.5", counts="n > 1000"))
+    lab.run(version, 60, 120, "run-1")
+    assert [(each.query, each.revision) for each in blocked_answers(lab.warehouse)] == [("counts", 1), ("prices", 1)]
+    record = released(lab, "prices")
+    assert (record.revision, record.blocked) == (2, {"counts": ["n > 1000"]})
+    assert record.released == {"prices": "a holiday"}
+    assert ("HDL-567", "prices") in codes(record) and ("HDL-539", "prices") not in codes(record)
+    assert instants(lab, "prices") == [*range(70, 121, 10)] and instants(lab, "counts") == []
+    assert [each.query for each in blocked_answers(lab.warehouse)] == ["counts"]
+    released(lab, "counts", revision=2)
+    assert lab.wrong(version, 60, 120) == [] and blocked_answers(lab.warehouse) == []
+    # what is released stays so: a run finds nothing to do
+    assert lab.run(version, 60, 120, "run-1").status == "unchanged"
+
+
+def test_a_release_is_of_one_revision_and_needs_a_reason(lab: Laboratory) -> None:
+    version = lab.plan(text_of(prices="high < 100.5"))
+    lab.run(version, 0, 60, "run-0")
+    lab.run(version, 60, 120, "run-1")
+    span = (DAY + 60 * MINUTE, DAY + 120 * MINUTE)
+    refused: list[dict[str, Any]] = [
+        {"query": "prices", "reason": " ", "interval": span},
+        {"query": "prices"},
+        {"query": "price"},
+        {"query": "prices", "interval": (0, 1)},
+        {"query": "prices", "interval": span, "revision": 7},
+    ]
+    for options in refused:
+        with pytest.raises(HeddleError, match="HDL-568"):
+            released(lab, **options)
+    blocked, request = release_request(lab.warehouse, "prices", "why", span)
+    lab.write([*steady(), (70.5, "A", 900.0, 1)])
+    with pytest.raises(HeddleError, match="HDL-568"):
+        run(lab.spark, lab.warehouse, version, blocked.begin, blocked.end, "release", release=request)
+    assert instants(lab, "prices") == []
+
+
+def test_the_owner_is_alerted_until_the_answers_are_published(lab: Laboratory) -> None:
+    version = lab.plan(text_of(prices="high < 100.5"))
+    lab.run(version, 60, 120, "run-1")
+    now = publish_log.now_micros()
+    (condition,) = [each for each in view_alerts(lab.warehouse, now).current if each.kind == "blocked"]
+    assert (condition.query, condition.code, condition.kind) == ("prices", BLOCKED, "blocked")
+    assert "high < 100.5" in condition.message
+    released(lab, "prices")
+    assert [each for each in view_alerts(lab.warehouse, now + 10**6).current if each.kind == "blocked"] == []
+
+
+def test_exit_code_3_says_that_all_else_is_published(lab: Laboratory) -> None:
+    version = lab.plan(text_of(prices="high < 100.5"))
+    record = lab.run(version, 60, 120, "run-1").to_json()
+    assert exit_code_of([record]) == 3
+    assert exit_code_of([record | {"diagnostics": []}]) == 0
+    failed = {"severity": "error", "code": "HDL-602", "query": "x"}
+    assert exit_code_of([record, record | {"diagnostics": [failed]}]) == 1
+
+
+@settings(max_examples=examples(4, 30), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_blocks_isolate_queries_whatever_is_run_repaired_and_released(engine: Any, data: st.DataObject) -> None:
+    """Published is of each query what it was when it was last not blocked, over runs, retries, repairs, releases."""
+    with TemporaryDirectory() as folder:
+        lab = Laboratory(engine, Path(folder))
+        events = steady()
+        lab.write(events)
+        published: dict[tuple[str, int], list[Any]] = {}
+        for step in range(data.draw(st.integers(2, 5))):
+            bad = data.draw(st.sets(st.sampled_from(sorted(BODY))))
+            version = lab.plan(text_of(**{name: "rows > 1000" if name in bad else "rows > 0" for name in BODY}))
+            action = data.draw(st.sampled_from(("run", "late", "release", "again")))
+            begin = data.draw(st.sampled_from((0, 60)))
+            if action == "late":
+                events = [*events, (begin + 30.5 + step / 10, "A", 100.0 + step, 1)]
+                lab.write(events)
+            blocked = blocked_answers(lab.warehouse)
+            if action == "release" and blocked:
+                chosen = data.draw(st.sampled_from(blocked))
+                try:
+                    released(lab, chosen.query, interval=(chosen.begin, chosen.end))
+                    answers = answers_of(lab, chosen.query, chosen.begin, chosen.end)
+                    published[chosen.query, (chosen.begin - DAY) // MINUTE] = answers
+                except HeddleError as error:
+                    assert error.code == "HDL-568"
+                continue
+            record = lab.run(version, begin, begin + 60, f"run-{step}")
+            if record.status == "unchanged":
+                continue
+            judged = set(BODY) if not record.narrow else None
+            for name in BODY:
+                now = answers_of(lab, name, DAY + begin * MINUTE, DAY + (begin + 60) * MINUTE)
+                if name in record.blocked:
+                    assert now == published.get((name, begin), []), name
+                else:
+                    published[name, begin] = now
+                    assert now and (judged is None or name not in bad)
+
+
+def answers_of(lab: Laboratory, name: str, begin: int, end: int) -> list[Any]:
+    return read(lab.warehouse, name, begin, end).to_pylist()
