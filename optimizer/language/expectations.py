@@ -284,12 +284,12 @@ class _Sentence:
         if token is None or token.token_type != TokenType.STRING:
             raise self.refused("a pattern in quotes is expected here", "matches '[A-Z]{3}'")
         try:
-            pattern = Literal(readable_pattern(token.text), STRING)
+            readable_pattern(token.text)
         except HeddleError as error:
             raise Refused("HDL-262", error.diagnostic.message, error.diagnostic.hint, token.start) from None
         self.at += 1
-        condition = Call("regexp_like", (Column(column), pattern))
-        return replace(self._of((column,), VALUES, "matches", condition), items=(Literal(token.text, STRING),))
+        condition = Call("regexp_like", (Column(column), Literal(token.text, STRING)))
+        return self._of((column,), VALUES, "matches", condition)
 
     def _compared(self, column: str, type_: Type) -> Expectation:
         """A range, a comparison with a constant, or one with a column."""

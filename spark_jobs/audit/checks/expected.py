@@ -254,7 +254,8 @@ def _values_frame(
         if any(item is None for item in items):
             return None, {}
         return Template("ExpectColumnValuesToBeInSet", (("value_set", tuple(items)), share), column, kind), values
-    arguments = exact_bounds(expectation.bounds, type_)
+    # it takes no texts as bounds
+    arguments = None if kind == "string" else exact_bounds(expectation.bounds, type_)
     if arguments is None:
         return None, {}
     return Template("ExpectColumnValuesToBeBetween", (*arguments, share), column, kind), values
@@ -372,7 +373,7 @@ def _number_template(
     settled = tuple(
         (name, bound if isinstance(bound, bool) else float(bound))
         for name, bound in sides
-        if bound not in (None, False)
+        if bound is not None and bound is not False
     )
     name = "ExpectColumnValuesToBeBetween"
     return (

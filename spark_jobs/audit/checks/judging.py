@@ -30,8 +30,12 @@ class PandasJudge:
 
     def __call__(self, template: Template, frames: Sequence[Frame]) -> list[Judged]:
         """Judge frames of one template, all of whose rows are put below one another."""
-        with Uncollected():
-            result = self._validated(template, frames)
+        try:
+            with Uncollected():
+                result = self._validated(template, frames)
+        except Exception as error:
+            # whatever it cannot do, no answers are published for that
+            return [Judged(False, None, printable(f"{type(error).__name__}: {error}", 300))] * len(frames)
         self.results.append((result, frames))
         return verdicts_of(result, template, frames)
 
