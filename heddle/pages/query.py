@@ -20,7 +20,16 @@ from heddle.pages.spans import Link, field_of, span_links
 from optimizer.workload.attributes import described_joins
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import SECOND
-from spark_jobs.operations.series import FailedAnswer, Group, Happened, QueryCost, QueryRun, QueryView
+from spark_jobs.operations.series import (
+    ExpectedSeries,
+    FailedAnswer,
+    Group,
+    Happened,
+    Line,
+    QueryCost,
+    QueryRun,
+    QueryView,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class QueryPage:
     history: Table[Happened]
     cost: CostText | None
     snippets: Sequence[Snippet]
+    expected: Sequence[tuple[ExpectedSeries, str, LineChart | None]] = ()
 
 
 def page(view: QueryView) -> str:
@@ -85,7 +95,17 @@ def query_page(view: QueryView) -> QueryPage:
         history=_history(view.history),
         cost=_cost(view.cost) if view.cost is not None else None,
         snippets=snippets(view),
+        expected=[(each, _observed(each), line_chart(each.text, _trend(each))) for each in view.expected],
     )
+
+
+def _observed(expected: ExpectedSeries) -> str:
+    return "–" if expected.observed is None else figure(expected.observed)
+
+
+def _trend(expected: ExpectedSeries) -> Sequence[Line]:
+    """What was observed over time; a single value needs no picture."""
+    return [Line("", "observed", expected.samples)] if len(expected.samples) > 1 else []
 
 
 def _tiles(view: QueryView) -> list[Tile]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from optimizer.errors.diagnostics import printable
-from spark_jobs.audit.checks.expected import Frame, Judged, Template
+from spark_jobs.audit.checks.expected import Frame, Judged, Request, Template, frame_of
 from spark_jobs.audit.checks.suite import great_expectations
 from spark_jobs.engine.light_imports import Uncollected
 
@@ -32,14 +34,15 @@ class PandasJudge:
         """Judge frames of one template, all of whose rows are put below one another."""
         try:
             with Uncollected():
-                result = self._validated(template, frames)
+                result = self.validated(template, frames)
         except Exception as error:
             # whatever it cannot do, no answers are published for that
             return [Judged(False, None, printable(f"{type(error).__name__}: {error}", 300))] * len(frames)
         self.results.append((result, frames))
         return verdicts_of(result, template, frames)
 
-    def _validated(self, template: Template, frames: Sequence[Frame]) -> Any:
+    def validated(self, template: Template, frames: Sequence[Frame]) -> Any:
+        """What Great Expectations returns of the rows of some frames."""
         import pandas as pd
 
         if template.columns:
@@ -58,6 +61,38 @@ class PandasJudge:
             self._suite_class("expected", expectations=[expectation_of(self._expectations, template)]),
             result_format={"result_format": "COMPLETE", "return_unexpected_index_query": False},
         ).results[0]
+
+
+def validated_alone(judge: PandasJudge, name: str, requests: Sequence[Request]) -> Any:
+    """The result of Great Expectations on the expectations of one query, as a suite of its own for Data Docs."""
+    from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+
+    results = []
+    for number, request in enumerate(requests, 1):
+        if not request.skipped:
+            frame = _named(frame_of(request, number))
+            results.append(judge.validated(frame.template, [frame]))
+    met = sum(bool(result.success) for result in results)
+    statistics = {
+        "evaluated_expectations": len(results),
+        "successful_expectations": met,
+        "unsuccessful_expectations": len(results) - met,
+        "success_percent": 100 * met / len(results) if results else None,
+    }
+    versions = {"great_expectations_version": great_expectations().__version__}
+    meta = versions | {"run_id": {"run_name": name, "run_time": datetime.now(UTC).isoformat()}}
+    return ExpectationSuiteValidationResult(
+        success=met == len(results), results=results, suite_name=name, statistics=statistics, meta=meta
+    )
+
+
+def _named(frame: Frame) -> Frame:
+    """The frame of one value, under the name of its column."""
+    columns = frame.request.expectation.columns
+    if list(frame.columns) != ["value"] or len(columns) != 1:
+        return frame
+    template = replace(frame.template, columns=(("column", columns[0]),))
+    return replace(frame, template=template, columns={columns[0]: frame.columns["value"]})
 
 
 def expectation_of(classes: Any, template: Template) -> Any:

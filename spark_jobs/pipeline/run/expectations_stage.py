@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from optimizer.errors.redaction import redacted
 from optimizer.workload.expectations import AGE, RATIO, Expectation
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Type, columns_of
+from spark_jobs.audit.checks.data_docs import FOLDER, document, query_page_name, write_document
 from spark_jobs.audit.checks.expected import Outcome, Request, judged
 from spark_jobs.pipeline.run import publication
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, Run
@@ -35,8 +36,14 @@ from spark_jobs.store.warehouse.publish_log import BLOCKED, LogRow
 from spark_jobs.store.warehouse.schemas import ANSWERS, INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
+if TYPE_CHECKING:
+    from spark_jobs.audit.checks.judging import PandasJudge
+
 WARNED, DIFFERENT, RELEASED = "HDL-565", "HDL-566", "HDL-567"
 """Answers are not as expected and published; the two counts differ; answers are published although they are blocked."""
+
+MOST_DOCS = 20
+"""Queries of a run that Data Docs are written of: each is judged again for them, by itself."""
 
 MOST_TOLD = 100
 """Findings about expectations that a record has; the checks of the run have all."""
@@ -81,7 +88,9 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
         return Expected()
     from spark_jobs.audit.checks.judging import PandasJudge
 
-    outcomes = judged(requests, PandasJudge())
+    judge_ = PandasJudge()
+    outcomes = judged(requests, judge_)
+    _write_docs(run, judge_, outcomes)
     now = publish_log.now_micros()
     rows, blocked = list[CheckRow](), defaultdict[str, list[str]](list)
     for outcome in outcomes:
@@ -98,6 +107,23 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
         warning = Diagnostic(RELEASED, message, "", query=release.query, severity="warning")
         run.record.diagnostics.append(warning.to_json())
     return Expected(tuple(rows), {name: tuple(texts) for name, texts in blocked.items()})
+
+
+def _write_docs(run: Run, judge_: PandasJudge, outcomes: Sequence[Outcome]) -> None:
+    """Write Data Docs of the queries that have an expectation which is not met, a suite each."""
+    from spark_jobs.audit.checks.judging import validated_alone
+
+    failed = dict.fromkeys(each.request.subject for each in outcomes if not each.success)
+    for name in list(failed)[:MOST_DOCS]:
+        requests = [each.request for each in outcomes if each.request.subject == name]
+        facts = {
+            "query": name,
+            "answers of": f"{format_instant(run.record.begin)} .. {format_instant(run.record.end)}",
+            "revision": str(run.record.revision),
+        }
+        content = document(validated_alone(judge_, name, requests), facts)
+        page = query_page_name(run.record.run_id, run.record.revision, name)
+        write_document(run.warehouse.place / FOLDER, page, content)
 
 
 def _is_released(run: Run, query: ACQ) -> bool:

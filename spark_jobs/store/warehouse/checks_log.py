@@ -115,6 +115,16 @@ def newest_failed(warehouse: Warehouse, most: int) -> list[CheckRow]:
     return failed
 
 
+def of_query(warehouse: Warehouse, query: str) -> list[CheckRow]:
+    """The outcomes of the expectations of a query, or of a stream, oldest first."""
+    if "query" not in {field.name for field in warehouse.table("quality_results").schema().fields}:
+        return []
+    # an earlier Heddle knows no expectations, and its rows no query
+    own = ds.field("query") == query
+    stored = warehouse.stored_rows("quality_results", [*_LIGHT, "detail", *OF_EXPECTATIONS], own).sort_by("at")
+    return _of_table(stored)
+
+
 _LIGHT = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
 
 
@@ -131,6 +141,7 @@ def _of_table(stored: pa.Table) -> list[CheckRow]:
             row["success"],
             row["at"],
             row.get("detail") or "",
+            **{name: row.get(name) for name in OF_EXPECTATIONS},
         )
         for row in stored.cast(schema).to_pylist()
     ]

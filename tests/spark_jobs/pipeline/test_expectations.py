@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,8 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heddle.cli.run import exit_code_of
+from heddle.pages import data_docs
+from heddle.pages import query as query_page
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.audit.checks.data_docs import FOLDER, document_file, read_document
 from spark_jobs.operations.alerts import view_alerts
+from spark_jobs.operations.answers import read_query
+from spark_jobs.operations.series import Span
 from spark_jobs.pipeline.run import checks_stage
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.pipeline.run.release import blocked_answers, release_request
@@ -20,6 +28,11 @@ from spark_jobs.results.read import read
 from spark_jobs.store.warehouse import publish_log
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, outdated, steady
+
+CASES = {
+    case["id"]: case
+    for case in json.loads((Path(__file__).parents[2] / "fixtures/metric_cases.json").read_text(encoding="utf-8"))
+}
 
 BLOCKED, WARNED = "HDL-539", "HDL-565"
 
@@ -282,3 +295,49 @@ def test_blocks_isolate_queries_whatever_is_run_repaired_and_released(engine: An
 
 def answers_of(lab: Laboratory, name: str, begin: int, end: int) -> list[Any]:
     return read(lab.warehouse, name, begin, end).to_pylist()
+
+
+# ------------------------------------------------------------------------------------------ records and pages
+def test_observed_values_are_recorded_for_passes_and_drawn_on_the_page(lab: Laboratory) -> None:
+    version = lab.plan(text_of(prices=["mean(high) < 1000", "rows > 1000"]))
+    for begin in (0, 40, 80):
+        lab.run(version, begin, begin + 40, f"run-{begin}")
+    broken, met = read_query(lab.warehouse, "prices", Span("all")).expected
+    assert (met.is_met, broken.is_met, broken.bound) == (True, False, "> 1000")
+    assert [sample.value for sample in broken.samples] == [8.0, 8.0, 8.0] and len(met.samples) == 3
+    released(lab, "prices", interval=(DAY, DAY + 40 * MINUTE))
+    page = query_page.page(read_query(lab.warehouse, "prices", Span("all")))
+    assert "rows &gt; 1000" in page and "blocked" in page and "a holiday" in page and "data-docs/" in page
+    (name,) = re.findall(r"data-docs/([0-9a-f]+\.html)", page)[:1]
+    file = document_file(lab.warehouse.place / FOLDER, name)
+    assert file is not None
+    docs = data_docs.page(read_document(file))
+    assert "high" in docs and "Unsuccessful Expectations" in docs and "HDL-557" not in docs
+
+
+# ---------------------------------------------------------------------------------------------------- volume
+def test_e2_the_volume_of_a_week_before(engine: Any, tmp_path: Path) -> None:
+    case = CASES["E2"]
+    lab, day = Laboratory(engine, tmp_path), 1440
+    first = datetime.fromisoformat("2026-01-05").replace(tzinfo=UTC)
+    events = []
+    for date, rows in case["input"]["rows published by interval"]["rows"]:
+        at = (datetime.fromisoformat(date).replace(tzinfo=UTC) - first).days * day
+        events += [(at + 1.0, f"s{number}", 1.0, 1) for number in range(rows)]
+    lab.write(events)
+    lines = "\n".join(case["expectations"])
+    version = lab.plan(
+        f"{lines}\n-- name: daily\nSELECT symbol, count(*) AS n FROM trades "
+        "WINDOW RANGE '1 day' SLIDE '1 day' ON ts GROUP BY symbol;"
+    )
+    days = [row[0] for row in case["input"]["rows published by interval"]["rows"]]
+    for date in days:
+        begin = (datetime.fromisoformat(date).replace(tzinfo=UTC) - first).days * day
+        lab.run(version, begin, begin + day, f"run-{date}")
+    rows = {row["interval_start"]: row for row in lab.warehouse.rows("quality_results") if row["query"]}
+    for expected in case["expected"]:
+        begin = (datetime.fromisoformat(expected["interval"]).replace(tzinfo=UTC) - first).days * day
+        row = rows[datetime.fromtimestamp((DAY + begin * MINUTE) / 1e6, UTC)]
+        assert row["success"] == expected["success"]
+        assert row["observed"] == (None if expected["ratio"] is None else pytest.approx(expected["ratio"]))
+        assert ("skipped" in row["detail"]) == (expected["ratio"] is None)
