@@ -128,6 +128,26 @@ def read_expectations(
     return tuple(expectations.values()), problems
 
 
+def with_expectations(stream: Stream, file: str) -> Stream:
+    """The stream, whose columns are known, with its expectations read. ``file``: that declares it.
+
+    Raises HDL-260, HDL-261 or HDL-262, with the place.
+    """
+    columns = dict(stream.schema)
+    read: dict[tuple[str, str], Expectation] = {}
+    for each in stream.expect:
+        try:
+            expectation = read_expectation(each.text, each.severity, f"stream {stream.name}", columns)
+            if expectation.form in (ROWS, RATIO):
+                raise Refused("HDL-262", "a number of events is not expected of a stream", "expect it of a query")
+        except Refused as refused:
+            message = f"stream {stream.name}: {refused.message}"
+            line, column = (*each.at, 0, 0)[:2]
+            raise HeddleError(refused.code, message, refused.hint, file=file, line=line, column=column) from None
+        read[expectation.text, expectation.severity] = expectation
+    return replace(stream, expect=tuple(read.values()))
+
+
 def read_expectation(
     text: str, severity: str, about: str, columns: Mapping[str, Type], limits: Limits | None = None
 ) -> Expectation:

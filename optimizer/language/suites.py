@@ -49,7 +49,8 @@ def suite_sentences(name: str, file: str) -> Iterator[tuple[str, str]]:
             raise _refused(name, f"expectation {number} is not written as GX 1.x does", "save it with GX 1.x")
         severity = _SEVERITIES.get(str(each.get("severity", "critical")))
         if severity is None:
-            raise _refused(name, f"expectation {number} has no severity of GX", "critical, warning or info")
+            message = f"expectation {number} ({each.get('type')}) has no severity of GX"
+            raise _refused(name, message, "critical, warning or info")
         for sentence in _sentences(name, str(each.get("type")), each["kwargs"]):
             yield sentence, severity
 

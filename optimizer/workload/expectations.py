@@ -56,6 +56,7 @@ class Expectation:
     - ``span``: of :data:`RATIO` how long ago, of :data:`AGE` the greatest age (microseconds).
     - ``mostly``: the share of rows that have to be as expected; None: all.
     - ``where``: the rows that it is about; None: all.
+    - ``at``: line and column in streams.yaml of one that is not read yet, of which only text and severity are known.
     """
 
     text: str
@@ -69,6 +70,7 @@ class Expectation:
     span: int = _absent(0)
     mostly: Decimal | None = _absent(None)
     where: Any = _absent(None)
+    at: tuple[int, ...] = _absent(())
 
     @property
     def blocks(self) -> bool:

@@ -25,6 +25,7 @@ from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_
 from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.nested_types import is_nested, parse_nested
 from optimizer.workload.partitions import parse_partitions, split_pattern, with_partitions
+from optimizer.workload.stated_expectations import NotStated, stated
 from optimizer.workload.timestamp_formats import check_format
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
 from optimizer.workload.values import (
@@ -75,7 +76,7 @@ TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000
 """Units of an integer time: (factor, divisor) that convert it to microseconds."""
 
 STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
-    ("schema", "lateness", "step", "allowed_lateness", "event_id"), False
+    ("schema", "lateness", "step", "allowed_lateness", "event_id", "expect"), False
 )
 """The keys of a stream, and which it has to have."""
 
@@ -456,6 +457,11 @@ class _Reader:
             hint = "runs wait for `lateness`; what comes later than `allowed_lateness` is refused"
             raise _Bad("HDL-457", "allowed_lateness is shorter than lateness", hint, keys["allowed_lateness"])
         event_id = self._text(keys["event_id"]) if "event_id" in keys else None
+        if "expect" in keys:
+            try:
+                spans["expect"] = stated(keys["expect"])
+            except NotStated as error:
+                raise _Bad("HDL-260", error.message, error.hint, error.node) from None
         stream = Stream(name, source, (), self._text(keys["time"]), event_id=event_id, **spans)
         if "schema" not in keys:
             return stream

@@ -205,7 +205,12 @@ def _troubles(row: LogRow, running: Mapping[str, Registered]) -> dict[str, _Trou
     for name, query in running.items():
         if query.since > row.at:
             continue
-        stored = of_query.get(name) or (of_stream.get(query.query.stream) if of_stream else None) or of_run
+        stored = (
+            of_query.get(name)
+            or _of_blocked(row, name)
+            or (of_stream.get(query.query.stream) if of_stream else None)
+            or of_run
+        )
         if of_run is not None and of_run["code"] in BLOCKING:
             stored = of_run
         if stored is None or stored["code"] in NOT_OF_QUERIES or _is_wrong_call(stored["code"]):
@@ -213,6 +218,13 @@ def _troubles(row: LogRow, running: Mapping[str, Registered]) -> dict[str, _Trou
         kind: Kind = "blocked" if stored["code"] in UNPUBLISHED else "failed"
         troubles[name] = _Trouble(kind, stored["code"], stored["message"], stored.get("hint", ""))
     return troubles
+
+
+def _of_blocked(row: LogRow, name: str) -> Mapping[str, Any] | None:
+    """The finding that blocks a query, if it is about its stream."""
+    texts = row.record.blocked.get(name)
+    hint = "correct the events and `heddle repair`, or publish the answers: `heddle release`"
+    return {"code": publish_log.BLOCKED, "message": f"expected {'; '.join(texts)}", "hint": hint} if texts else None
 
 
 def _has_errors(row: LogRow) -> bool:

@@ -25,6 +25,7 @@ from optimizer.workload.values import ACQ, Type, columns_of
 from spark_jobs.audit.checks.data_docs import FOLDER, document, query_page_name, write_document
 from spark_jobs.audit.checks.expected import Outcome, Request, judged
 from spark_jobs.pipeline.run import publication
+from spark_jobs.pipeline.run.stream_events import StreamEvents, stream_requests
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, Run
 from spark_jobs.results.read import shaped
 from spark_jobs.results.relations import slotted
@@ -76,6 +77,7 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
     expected = expectations_of(run.warehouse, queries.values())
     requests: list[Request] = []
     raw: dict[str, pa.Table] = {}
+    events = stream_requests(run, filled) if run.request.release is None else []
     if expected:
         raw = _answers(run, answered, expected.keys())
         compared = _Past(run, filled)
@@ -84,7 +86,7 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
             schema = dict(_columns(query))
             rows = _typed(query, raw[name], _named(expectations))
             requests += [compared.request(query, each, rows, schema) for each in expectations]
-    if not requests:
+    if not requests and not events:
         return Expected()
     from spark_jobs.audit.checks.judging import PandasJudge
 
@@ -93,6 +95,9 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
     _write_docs(run, judge_, outcomes)
     now = publish_log.now_micros()
     rows, blocked = list[CheckRow](), defaultdict[str, list[str]](list)
+    for stream_events in events:
+        for outcome in judged(stream_events.requests, judge_):
+            _judge_events(run, filled, stream_events, outcome, rows, blocked, now)
     for outcome in outcomes:
         query = queries[outcome.request.subject]
         examples = _examples(query, raw[query.name], outcome)
@@ -147,6 +152,42 @@ def _columns(query: ACQ) -> Sequence[tuple[str, Type]]:
 def _named(expectations: Iterable[Expectation]) -> set[str]:
     """The columns that expectations name."""
     return {name for each in expectations for name in (*each.columns, *columns_of(each.where))}
+
+
+# ---------------------------------------------------------------------------------------------- events
+def _judge_events(
+    run: Run,
+    filled: FilledRun,
+    events: StreamEvents,
+    outcome: Outcome,
+    rows: list[CheckRow],
+    blocked: dict[str, list[str]],
+    now: int,
+) -> None:
+    """Note the outcome of an expectation of a stream, and block the queries that read its columns."""
+    expectation, stream = outcome.request.expectation, events.stream
+    examples = [events.shown(place, expectation) for place in outcome.examples]
+    rows.append(_row(run, None, outcome, examples, now, events.sampled))
+    if outcome.success:
+        return
+    names = _named([expectation])
+    readers = [
+        query.name
+        for query in filled.narrowed.workload.queries_of(stream.name)
+        if names & {stream.time, *query.deciding_columns(stream)}
+    ]
+    message = f"stream {stream.name}: expected {expectation.text}: {outcome.summary()}"
+    message += f": {'; '.join(examples)}" if examples else ""
+    if expectation.blocks and readers:
+        for name in readers:
+            blocked[name].append(f"of stream {stream.name}: {expectation.text}")
+        more = f", … {len(readers) - 5} more" if len(readers) > 5 else ""
+        message += f"; not published: {', '.join(readers[:5])}{more}"
+        hint = "correct the events and `heddle repair`, or publish a query: `heddle release QUERY --reason …`"
+        run.record.diagnostics.append(Diagnostic(BLOCKED, message, hint).to_json())
+    else:
+        hint = "no query of the run reads the column" if expectation.blocks else "the answers are published"
+        run.record.diagnostics.append(Diagnostic(WARNED, message, hint, severity="warning").to_json())
 
 
 # --------------------------------------------------------------------------------------------- answers
@@ -277,8 +318,8 @@ def _has_answered(row: LogRow, query: ACQ) -> bool:
 
 
 # ------------------------------------------------------------------------------------------- what is told
-def _row(run: Run, query: ACQ, outcome: Outcome, examples: Sequence[str], now: int) -> CheckRow:
-    """The outcome as a row of the checks."""
+def _row(run: Run, query: ACQ | None, outcome: Outcome, examples: Sequence[str], now: int, more: str = "") -> CheckRow:
+    """The outcome as a row of the checks. ``query``: None for events of a stream."""
     expectation = outcome.request.expectation
     return CheckRow(
         run.record.run_id,
@@ -287,10 +328,10 @@ def _row(run: Run, query: ACQ, outcome: Outcome, examples: Sequence[str], now: i
         f"expect({expectation.text})",
         outcome.success,
         now,
-        printable("; ".join(filter(None, (outcome.summary(), outcome.difference))), 600),
-        query=query.name,
-        owner=query.owner,
-        kind="answers",
+        printable("; ".join(filter(None, (outcome.summary(), more, outcome.difference))), 600),
+        query=outcome.request.subject,
+        owner="" if query is None else query.owner,
+        kind="events" if query is None else "answers",
         severity=expectation.severity,
         observed=outcome.observed,
         bound=outcome.bound,

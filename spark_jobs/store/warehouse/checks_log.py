@@ -115,12 +115,12 @@ def newest_failed(warehouse: Warehouse, most: int) -> list[CheckRow]:
     return failed
 
 
-def of_query(warehouse: Warehouse, query: str) -> list[CheckRow]:
-    """The outcomes of the expectations of a query, or of a stream, oldest first."""
+def of_query(warehouse: Warehouse, query: str, kind: str = "answers") -> list[CheckRow]:
+    """The outcomes of the expectations of a query, or of a stream (``kind`` "events"), oldest first."""
     if "query" not in {field.name for field in warehouse.table("quality_results").schema().fields}:
         return []
     # an earlier Heddle knows no expectations, and its rows no query
-    own = ds.field("query") == query
+    own = (ds.field("query") == query) & (ds.field("kind") == kind)
     stored = warehouse.stored_rows("quality_results", [*_LIGHT, "detail", *OF_EXPECTATIONS], own).sort_by("at")
     return _of_table(stored)
 

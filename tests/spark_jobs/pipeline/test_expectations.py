@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,17 +18,23 @@ from heddle.cli.run import exit_code_of
 from heddle.pages import data_docs
 from heddle.pages import query as query_page
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.expectations import with_expectations
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.expectations import Expectation
+from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.audit.checks.data_docs import FOLDER, document_file, read_document
 from spark_jobs.operations.alerts import view_alerts
 from spark_jobs.operations.answers import read_query
 from spark_jobs.operations.series import Span
-from spark_jobs.pipeline.run import checks_stage
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.pipeline.run import checks_stage, publication, stream_events
 from spark_jobs.pipeline.run.interval import run
 from spark_jobs.pipeline.run.release import blocked_answers, release_request
-from spark_jobs.results.read import read
+from spark_jobs.results.read import check_answered, read
 from spark_jobs.store.warehouse import publish_log
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, outdated, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Laboratory, outdated, steady
 
 CASES = {
     case["id"]: case
@@ -341,3 +348,81 @@ def test_e2_the_volume_of_a_week_before(engine: Any, tmp_path: Path) -> None:
         assert row["success"] == expected["success"]
         assert row["observed"] == (None if expected["ratio"] is None else pytest.approx(expected["ratio"]))
         assert ("skipped" in row["detail"]) == (expected["ratio"] is None)
+
+
+# --------------------------------------------------------------------------------------------------- streams
+def plan_of_stream(lab: Laboratory, *expect: tuple[str, str]) -> int:
+    """A plan of the queries over trades, whose events are expected to be so."""
+    stated = tuple(Expectation(text, severity) for text, severity in expect)
+    stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts", expect=stated)
+    stream = with_expectations(stream, "streams.yaml")
+    parsed = parse(text_of(), {"trades": stream})
+    plan = build_plan(Workload(parsed.queries, (stream,)), {"trades": Fraction(1)}, "weave-share")
+    return publish_plan(lab.warehouse, plan)[0]
+
+
+def test_a_blocked_column_of_a_stream_blocks_the_queries_that_read_it(lab: Laboratory) -> None:
+    lab.write([*steady(), (70.5, "A", -5.0, 1), (71.5, None, 100.0, 1)])
+    expected = [
+        ("price > 0 mostly 0.999", "block"),
+        ("symbol is not null", "warn"),
+        ("volume between 0 and 100", "block"),
+    ]
+    version = plan_of_stream(lab, *expected)
+    assert lab.run(version, 0, 60, "run-0").blocked == {}
+    record = lab.run(version, 60, 120, "run-1")
+    assert record.blocked == {"prices": ["of stream trades: price > 0 mostly 0.999"]}
+    assert codes(record) == [(BLOCKED, ""), (WARNED, "")] and not record.has_failed
+    assert "price=-5.0" in record.diagnostics[0]["message"] and "prices" in record.diagnostics[0]["message"]
+    assert instants(lab, "prices") == [*range(10, 61, 10)] and instants(lab, "counts") == [*range(10, 121, 10)]
+    rows = {row["check"]: row for row in lab.warehouse.rows("quality_results") if row["revision"] == 1 and row["query"]}
+    assert {row["kind"] for row in rows.values()} == {"events"} and {row["query"] for row in rows.values()} == {
+        "trades"
+    }
+    (condition,) = [
+        each for each in view_alerts(lab.warehouse, publish_log.now_micros()).current if each.kind == "blocked"
+    ]
+    assert condition.query == "prices" and "price > 0" in condition.message
+    with pytest.raises(HeddleError, match="HDL-547"):
+        check_answered(lab.warehouse, "prices", DAY + 60 * MINUTE)
+    # the next interval is judged on its own, and what is corrected is published by a repair
+    lab.write([*steady(180), (71.5, None, 100.0, 1)])
+    assert lab.run(version, 120, 180, "run-2").blocked == {}
+    assert lab.run(version, 60, 120, "repair").blocked == {}
+    assert lab.wrong(version, 0, 180) == []
+
+
+def test_a_stream_that_no_query_reads_by_a_column_blocks_nothing(lab: Laboratory) -> None:
+    version = plan_of_stream(lab, ("volume > 1000", "block"))
+    record = lab.run(version, 60, 120, "run-1")
+    assert record.blocked == {"total": ["of stream trades: volume > 1000"]}
+    released(lab, "total")
+    assert lab.wrong(version, 60, 120) == []
+
+
+def test_events_beyond_the_sample_are_thinned(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_events, "MOST_EVENTS", 40)
+    version = plan_of_stream(lab, ("price > 0", "block"))
+    lab.run(version, 60, 120, "run-1")
+    (row,) = [row for row in lab.warehouse.rows("quality_results") if row["kind"] == "events"]
+    assert "0 of 20 rows" in row["detail"] and "1 of 3 events" in row["detail"]
+
+
+# --------------------------------------------------------------------------------------------- two runs at once
+def test_of_two_runs_at_once_one_publishes_what_is_not_blocked(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = lab.plan(text_of(prices="high < 100.5"))
+    commit = publication.commit
+    lab.run(version, 60, 120, "run-0")
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(publication, "commit", commit)
+        lab.run(version, 60, 120, "run-2")
+        return commit(*arguments)
+
+    monkeypatch.setattr(publication, "commit", overtaken)
+    with pytest.raises(HeddleError, match="HDL-512|HDL-541"):
+        lab.run(version, 60, 120, "run-1")
+    assert [each.revision for each in blocked_answers(lab.warehouse)] == [3]
+    assert instants(lab, "prices") == [] and instants(lab, "total") == [*range(70, 121, 10)]
