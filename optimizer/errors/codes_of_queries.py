@@ -294,7 +294,7 @@ CODES_OF_QUERIES = (
     Code(
         "HDL-260",
         "An expectation cannot be read: it is no sentence of the grammar.",
-        "Write it in one of the forms of docs/language.md, e.g. `-- expect: rate between 0 and 1 mostly 0.99`.",
+        "Write it in one of the forms of docs/language.md: `-- expect: rate between 0 and 1`.",
     ),
     Code("HDL-261", "An expectation names a column that the answers, or the stream, do not have.", "Correct the name."),
     Code(

@@ -40,9 +40,6 @@ from spark_jobs.store.warehouse.warehouse import Warehouse
 if TYPE_CHECKING:
     from spark_jobs.audit.checks.judging import PandasJudge
 
-WARNED, DIFFERENT, RELEASED = "HDL-565", "HDL-566", "HDL-567"
-"""Answers are not as expected and published; the two counts differ; answers are published although they are blocked."""
-
 MOST_DOCS = 20
 """Queries of a run that Data Docs are written of: each is judged again for them, by itself."""
 
@@ -109,7 +106,7 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
     if release is not None:
         run.record.released[release.query] = release.reason
         message = f"released, although an expectation blocked revision {release.revision}: {release.reason}"
-        warning = Diagnostic(RELEASED, message, "", query=release.query, severity="warning")
+        warning = Diagnostic("HDL-567", message, "", query=release.query, severity="warning")
         run.record.diagnostics.append(warning.to_json())
     return Expected(tuple(rows), {name: tuple(texts) for name, texts in blocked.items()})
 
@@ -187,7 +184,7 @@ def _judge_events(
         run.record.diagnostics.append(Diagnostic(BLOCKED, message, hint).to_json())
     else:
         hint = "no query of the run reads the column" if expectation.blocks else "the answers are published"
-        run.record.diagnostics.append(Diagnostic(WARNED, message, hint, severity="warning").to_json())
+        run.record.diagnostics.append(Diagnostic("HDL-565", message, hint, severity="warning").to_json())
 
 
 # --------------------------------------------------------------------------------------------- answers
@@ -349,7 +346,7 @@ def _tell(run: Run, query: ACQ, outcome: Outcome, examples: Sequence[str]) -> No
     if outcome.difference:
         message = f"{expectation.text}: {outcome.difference}; the stricter verdict counts"
         hint = "report it; the checks of the run have both counts"
-        diagnostics.append(Diagnostic(DIFFERENT, message, hint, query=query.name, severity="warning").to_json())
+        diagnostics.append(Diagnostic("HDL-566", message, hint, query=query.name, severity="warning").to_json())
     if outcome.success:
         return
     rows = f": {'; '.join(examples)}" if examples else ""
@@ -359,7 +356,7 @@ def _tell(run: Run, query: ACQ, outcome: Outcome, examples: Sequence[str]) -> No
         diagnostics.append(Diagnostic(BLOCKED, message, hint, query=query.name).to_json())
     else:
         hint = "the answers are published: without (warn), or a release, they would not be"
-        diagnostics.append(Diagnostic(WARNED, message, hint, query=query.name, severity="warning").to_json())
+        diagnostics.append(Diagnostic("HDL-565", message, hint, query=query.name, severity="warning").to_json())
 
 
 def log_expected(warehouse: Warehouse, expected: Expected) -> None:

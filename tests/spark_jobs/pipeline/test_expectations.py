@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,9 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.expectations import Expectation
 from optimizer.workload.values import Source, Stream, Workload
+from spark_jobs.audit.checks import judging
 from spark_jobs.audit.checks.data_docs import FOLDER, document_file, read_document
+from spark_jobs.audit.checks.expected import Judged
 from spark_jobs.operations.alerts import view_alerts
 from spark_jobs.operations.answers import read_query
 from spark_jobs.operations.series import Span
@@ -426,3 +429,29 @@ def test_of_two_runs_at_once_one_publishes_what_is_not_blocked(
         lab.run(version, 60, 120, "run-1")
     assert [each.revision for each in blocked_answers(lab.warehouse)] == [3]
     assert instants(lab, "prices") == [] and instants(lab, "total") == [*range(70, 121, 10)]
+
+
+def test_two_counts_that_differ_are_told_and_the_stricter_one_blocks(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        judging, "verdicts_of", lambda result, template, frames: [Judged(False, np.array([0]))] * len(frames)
+    )
+    version = lab.plan(text_of(prices="high > 0"))
+    record = lab.run(version, 60, 120, "run-1")
+    assert codes(record) == [("HDL-566", "prices"), (BLOCKED, "prices")] and list(record.blocked) == ["prices"]
+    assert "finds 1 unexpected rows, Heddle 0" in record.diagnostics[0]["message"]
+
+
+def test_without_great_expectations_nothing_is_published(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise ImportError("no module named great_expectations")
+
+    monkeypatch.setattr(judging, "great_expectations", missing)
+    version = lab.plan(text_of(prices="high > 0"))
+    with pytest.raises(ImportError):
+        lab.run(version, 60, 120, "run-1")
+    (failed,) = lab.log("failed")
+    assert "HDL-531" in failed["record"] and lab.log("published") == []
+    # what expects nothing needs it not
+    assert lab.run(lab.plan(text_of()), 60, 120, "run-2").status == "published"
