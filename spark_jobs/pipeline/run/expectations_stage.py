@@ -246,7 +246,9 @@ def _examples(query: ACQ, rows: pa.Table, outcome: Outcome) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    return value.isoformat() if hasattr(value, "isoformat") else "null" if value is None else str(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat()).replace("+00:00", "Z")
+    return "null" if value is None else str(value)
 
 
 # ---------------------------------------------------------------------------------------------- the past
