@@ -133,7 +133,7 @@ def parse(
             report.add(Refused("HDL-109", message, hint), name, statement.start)
         elif query is not None:
             expect, problems = read_expectations(settings.expect, query, file, limits)
-            for problem in problems:
+            for problem in problems[:MOST_PROBLEMS]:
                 report.add(problem, name)
             if not problems:
                 queries[name] = replace(

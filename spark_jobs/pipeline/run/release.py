@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.errors.redaction import redacted
 from optimizer.workload.instants import format_instant
 from spark_jobs.pipeline.run.values import ReleaseRequest
 from spark_jobs.store.warehouse import publish_log
@@ -86,4 +87,4 @@ def release_request(
     if revision is not None and revision != blocked.revision:
         message = f"revision {blocked.revision} of {query} is blocked, not {revision}"
         raise HeddleError("HDL-568", message, "look at what is blocked now: `heddle status`")
-    return blocked, ReleaseRequest(query, reason.strip(), blocked.revision)
+    return blocked, ReleaseRequest(query, redacted(reason.strip()), blocked.revision)
