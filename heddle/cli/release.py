@@ -35,18 +35,22 @@ def release(
     """Publish the answers of a query that its expectations have blocked, of one interval and revision. They are
     computed again from the same events. If anything has changed since, the command refuses."""
     from spark_jobs.pipeline.run.release import release_request
-    from spark_jobs.streams.sources.decoding import parse_instant
 
     with telling_errors():
-        span = None
-        if interval is not None:
-            first, slash, last = interval.partition("/")
-            if not slash:
-                raise HeddleError("HDL-568", f"{interval!r} is no interval", "--interval 2026-01-06/2026-01-07")
-            span = parse_instant(first), parse_instant(last)
         opened = existing_warehouse(warehouse)
-        blocked, request = release_request(opened, query, reason, span, revision)
-        record = publish_interval(
-            opened, blocked.plan_version, blocked.begin, blocked.end, False, engine=engine, release=request
-        )
+        blocked, request = release_request(opened, query, reason, _span(interval), revision)
+        span = blocked.begin, blocked.end
+        record = publish_interval(opened, blocked.plan_version, *span, False, engine=engine, release=request)
     raise typer.Exit(show_run(record, as_json))
+
+
+def _span(interval: str | None) -> tuple[int, int] | None:
+    """The interval that is named, in microseconds. Raises HDL-568 for what is none, HDL-114 for what is no instant."""
+    from spark_jobs.streams.sources.decoding import parse_instant
+
+    if interval is None:
+        return None
+    first, slash, last = interval.partition("/")
+    if not slash:
+        raise HeddleError("HDL-568", f"{interval!r} is no interval", "--interval 2026-01-06/2026-01-07")
+    return parse_instant(first), parse_instant(last)

@@ -104,7 +104,7 @@ def _observed(expected: ExpectedSeries) -> str:
 
 
 def _trend(expected: ExpectedSeries) -> Sequence[Line]:
-    """What was observed over time; a single value needs no picture."""
+    """Observed values over time; a single one needs no picture."""
     return [Line("", "observed", expected.samples)] if len(expected.samples) > 1 else []
 
 

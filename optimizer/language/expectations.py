@@ -21,7 +21,7 @@ from sqlglot.tokens import Token, TokenType
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
 from optimizer.language.expressions import filter_of
-from optimizer.language.guards import guarded_tokens, limited_tokens
+from optimizer.language.guards import counted_tokens, guarded_tokens
 from optimizer.language.refusals import QUOTED, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.statements import Expected
@@ -39,8 +39,8 @@ from optimizer.workload.expectations import (
     UNIQUE,
     VALUES,
     WARN,
-    Bounds,
     Expectation,
+    ExpectedRange,
 )
 from optimizer.workload.expression import call_type, moment, negated, number
 from optimizer.workload.instants import parse_duration
@@ -172,7 +172,7 @@ class _Sentence:
 
     def __init__(self, text: str, about: str, columns: dict[str, Type], limits: Limits) -> None:
         self.text, self.about, self.columns, self.limits = text, about, columns, limits
-        self.tokens = limited_tokens(text, limits) if text.strip() else []
+        self.tokens = counted_tokens(text, limits) if text.strip() else []
         self.at = 0
 
     # ------------------------------------------------------------------------------------------- words
@@ -370,13 +370,13 @@ class _Sentence:
         return Expectation("", "", form, rule, columns, condition)
 
     # ------------------------------------------------------------------------------------------- parts
-    def _bounds(self, type_: Type, is_count: bool = False) -> Bounds:
-        """What follows a value: ``between a and b`` or a comparison. ``is_count``: of something that is counted."""
+    def _bounds(self, type_: Type, is_count: bool = False) -> ExpectedRange:
+        """Read ``between a and b`` or a comparison. ``is_count``: of something that is counted."""
         at = self.place
         if self.skip("between"):
             low = self._literal(type_)
             self.need("and")
-            bounds = Bounds(low, self._literal(type_))
+            bounds = ExpectedRange(low, self._literal(type_))
         else:
             comparison = _COMPARISONS.get(self.tokens[self.at].token_type) if self.at < len(self.tokens) else None
             if comparison is None:
@@ -384,11 +384,11 @@ class _Sentence:
             self.at += 1
             value = self._literal(type_)
             bounds = {
-                ">": Bounds(value, None, above=True),
-                ">=": Bounds(value),
-                "<": Bounds(None, value, below=True),
-                "<=": Bounds(None, value),
-                "=": Bounds(value, value),
+                ">": ExpectedRange(value, None, above=True),
+                ">=": ExpectedRange(value),
+                "<": ExpectedRange(None, value, below=True),
+                "<=": ExpectedRange(None, value),
+                "=": ExpectedRange(value, value),
             }[comparison]
         low_value, high_value = (None if each is None else each.value for each in (bounds.low, bounds.high))
         if low_value is not None and high_value is not None and low_value > high_value:

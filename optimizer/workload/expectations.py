@@ -29,7 +29,7 @@ def _absent(default: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ExpectedRange:
     """The values from ``low`` to ``high``, each a literal or None for no bound; ``above``, ``below``: the bound itself
     is outside.
     """
@@ -65,7 +65,7 @@ class Expectation:
     rule: str = _absent("")
     columns: tuple[str, ...] = _absent(())
     condition: Any = _absent(None)
-    bounds: Bounds = _absent(Bounds())
+    bounds: ExpectedRange = _absent(ExpectedRange())
     items: tuple[Any, ...] = _absent(())
     span: int = _absent(0)
     mostly: Decimal | None = _absent(None)

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class NotStated(Exception):
-    """What is wrong with a node that should be an expectation, with a hint."""
+    """Refusal of a node that should be an expectation, with a hint."""
 
     def __init__(self, message: str, hint: str, node: yaml.Node) -> None:
         super().__init__(message)

@@ -18,7 +18,7 @@ from typing import Any
 
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.event_patterns import Pattern
-from optimizer.workload.expectations import Bounds, Expectation
+from optimizer.workload.expectations import Expectation, ExpectedRange
 from optimizer.workload.nested import LeafTypes, Nested
 from optimizer.workload.value_types import BINARY as BINARY
 from optimizer.workload.value_types import BOOLEAN as BOOLEAN
@@ -746,7 +746,7 @@ _CLASSES = {
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
         *(AnswerTable, ACQ, Origin, Partition, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
-        *(Bounds, Expectation),
+        *(ExpectedRange, Expectation),
     )
 }
 

@@ -39,7 +39,7 @@ def measured(folder: Path, queries: int, expect: str) -> tuple[RunRecord, float]
     laboratory.write([(at, "ABCDEFGHIJ"[round(at) % SYMBOLS], price, volume) for at, _, price, volume in steady(1440)])
     version = laboratory.plan(workload(queries, expect), "no-share" if queries < 10 else "shared")
     spent = 0.0
-    judge = expectations_stage.judge
+    judge = expectations_stage.judge_expectations
 
     def judged(*arguments: object) -> object:
         nonlocal spent
@@ -49,11 +49,11 @@ def measured(folder: Path, queries: int, expect: str) -> tuple[RunRecord, float]
         finally:
             spent += time.process_time() - begun
 
-    expectations_stage.judge = judged  # type: ignore[assignment]
+    expectations_stage.judge_expectations = judged  # type: ignore[assignment]
     try:
         return laboratory.run(version, 0, 1440, "run"), spent
     finally:
-        expectations_stage.judge = judge
+        expectations_stage.judge_expectations = judge
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.alone:
         frame_of = expected.frame_of
 
-        def alone(request: expected.Request, number: int) -> expected.Frame:
+        def alone(request: expected.ExpectationRequest, number: int) -> expected.Frame:
             frame = frame_of(request, number)
             template = frame.template
             own = expected.Template(template.name, template.arguments, template.columns, template.kind, number)

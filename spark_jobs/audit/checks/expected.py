@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import count as number_of
-from optimizer.workload.expectations import AGE, AGGREGATE, PAIR, RATIO, ROWS, UNIQUE, Bounds, Expectation
+from optimizer.workload.expectations import AGE, AGGREGATE, PAIR, RATIO, ROWS, UNIQUE, Expectation, ExpectedRange
 from optimizer.workload.instants import duration_text
 from optimizer.workload.values import SECOND, Literal, Type
-from spark_jobs.audit.checks.statistics import Number, as_double, is_within, normal, statistic
+from spark_jobs.audit.checks.statistics import Number, is_within, normal, rounded_number, statistic
 from spark_jobs.streams.sources.expressions import evaluate, passed
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Request:
+class ExpectationRequest:
     """An expectation of some rows.
 
     - ``subject``: the name of the query or stream; ``rows``: the columns that it names, typed by ``schema``.
@@ -58,8 +58,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Outcome of a request.
+class ExpectationOutcome:
+    """ExpectationOutcome of a request.
 
     - ``observed``: the share of rows that are as expected, or the number that is compared; None: there is none.
     - ``unexpected``: how many of ``counted`` rows are not as expected; None: one number is judged.
@@ -68,7 +68,7 @@ class Outcome:
     - ``page``: how Great Expectations words it, for its Data Docs.
     """
 
-    request: Request
+    request: ExpectationRequest
     success: bool
     observed: float | None = None
     unexpected: int | None = None
@@ -78,11 +78,11 @@ class Outcome:
 
     @property
     def bound(self) -> str:
-        """What is expected, in a few words."""
+        """Description of what is expected, in a few words."""
         return bound_text(self.request.expectation)
 
     def summary(self) -> str:
-        """What was observed, in one sentence."""
+        """Describe what was observed, in one sentence."""
         if self.request.skipped:
             return f"skipped: {self.request.skipped}"
         if self.unexpected is not None:
@@ -99,7 +99,7 @@ def _shown(value: float, expectation: Expectation) -> str:
 
 
 def bound_text(expectation: Expectation) -> str:
-    """What an expectation asks for, in a few words."""
+    """Describe what an expectation asks for, in a few words."""
     if expectation.is_of_rows:
         return "all rows" if expectation.mostly is None else f"{expectation.mostly} of rows"
     if expectation.form == AGE:
@@ -133,14 +133,14 @@ class Template:
 
 @dataclass(frozen=True)
 class Frame:
-    """What Great Expectations is given of a request, and our own verdicts on it.
+    """Input of Great Expectations for a request, and our own verdicts on it.
 
     - ``columns``: of the frame, by name, each (n,).
     - ``wrong``, ``counted``: the rows that are not as expected, and those that count; None: one number is judged.
     - ``success``: our own verdict.
     """
 
-    request: Request
+    request: ExpectationRequest
     template: Template
     columns: Mapping[str, Any]
     size: int
@@ -156,7 +156,7 @@ class Frame:
         return 0 if self.counted is None else int(np.count_nonzero(self.counted))
 
 
-def frame_of(request: Request, number: int) -> Frame:
+def frame_of(request: ExpectationRequest, number: int) -> Frame:
     """The frame of a request. ``number``: from 1, different for all requests that are judged at once."""
     rows, expectation = request.rows.combine_chunks(), request.expectation
     places = None
@@ -169,7 +169,7 @@ def frame_of(request: Request, number: int) -> Frame:
     return _number_frame(request, rows, number)
 
 
-def _rows_frame(request: Request, rows: pa.Table, places: NDArray[np.int64] | None, number: int) -> Frame:
+def _rows_frame(request: ExpectationRequest, rows: pa.Table, places: NDArray[np.int64] | None, number: int) -> Frame:
     """The frame of an expectation that is judged row by row."""
     expectation = request.expectation
     mostly = 1.0 if expectation.mostly is None else float(expectation.mostly)
@@ -261,7 +261,7 @@ def _values_frame(
     return Template("ExpectColumnValuesToBeBetween", (*arguments, share), column, kind), values
 
 
-def exact_bounds(bounds: Bounds, type_: Type) -> tuple[tuple[str, Any], ...] | None:
+def exact_bounds(bounds: ExpectedRange, type_: Type) -> tuple[tuple[str, Any], ...] | None:
     """The bounds as Great Expectations takes them; None if it would round one."""
     arguments: list[tuple[str, Any]] = []
     sides = (
@@ -327,7 +327,7 @@ def exact_values(array: pa.Array, type_: Type) -> pd.Series[Any] | None:
     return None
 
 
-def _number_frame(request: Request, rows: pa.Table, number: int) -> Frame:
+def _number_frame(request: ExpectationRequest, rows: pa.Table, number: int) -> Frame:
     """The frame of an expectation of one number: that number, compared exactly."""
     expectation, bounds = request.expectation, request.expectation.bounds
     value: Number | None
@@ -340,7 +340,7 @@ def _number_frame(request: Request, rows: pa.Table, number: int) -> Frame:
     else:
         newest = pc.max(rows[expectation.columns[0]]).value if len(rows) else None
         value = None if newest is None else Fraction(request.clock - newest, SECOND)
-        bounds = Bounds(
+        bounds = ExpectedRange(
             None, Literal(Fraction(expectation.span, SECOND), request.schema[expectation.columns[0]]), below=True
         )
     low, high = (None if each is None else each.value for each in (bounds.low, bounds.high))
@@ -350,11 +350,11 @@ def _number_frame(request: Request, rows: pa.Table, number: int) -> Frame:
         verdicts = (("value_set", (True,)), ("mostly", 1.0))
         template = Template("ExpectColumnValuesToBeInSet", verdicts, (("column", expectation.text),))
         columns, size = {expectation.text: np.array([success], dtype=object)}, 1
-    return Frame(request, template, columns, size, None, None, success, as_double(value))
+    return Frame(request, template, columns, size, None, None, success, rounded_number(value))
 
 
 def _number_template(
-    expectation: Expectation, value: Number | None, bounds: Bounds, rows: int, number: int
+    expectation: Expectation, value: Number | None, bounds: ExpectedRange, rows: int, number: int
 ) -> tuple[Template | None, dict[str, Any], int]:
     """The class, the frame and its size; None if Great Expectations would round the number or a bound."""
     low, high = (None if each is None else each.value for each in (bounds.low, bounds.high))
@@ -401,8 +401,10 @@ def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 # ---------------------------------------------------------------------------------------------- judging
 @dataclass(frozen=True)
 class Judged:
-    """What Great Expectations says of a frame: its verdict, and the places of the rows that are not as expected (of one
-    number: none); ``problem``: what it raised."""
+    """Verdict of Great Expectations on a frame: its success, and the places of the rows that are not as expected.
+
+    There are no places of one number, or if only the ``unexpected`` rows were counted. ``problem``: what it raised.
+    """
 
     success: bool
     wrong: NDArray[np.int64] | None = None
@@ -413,7 +415,7 @@ Judge = Callable[[Template, Sequence[Frame]], list[Judged]]
 """Judges frames of one template, all at once."""
 
 
-def judged(requests: Sequence[Request], judge: Judge) -> list[Outcome]:
+def judged(requests: Sequence[ExpectationRequest], judge: Judge) -> list[ExpectationOutcome]:
     """Judge all requests, in their order."""
     frames: list[Frame | None] = [
         None if request.skipped else frame_of(request, number) for number, request in enumerate(requests, 1)
@@ -427,12 +429,12 @@ def judged(requests: Sequence[Request], judge: Judge) -> list[Outcome]:
         together = [frame for place in places if (frame := frames[place]) is not None]
         verdicts |= dict(zip(places, judge(template, together), strict=True))
     return [
-        Outcome(request, True) if frame is None else _outcome(frame, verdicts[place])
+        ExpectationOutcome(request, True) if frame is None else _outcome(frame, verdicts[place])
         for place, (request, frame) in enumerate(zip(requests, frames, strict=True))
     ]
 
 
-def _outcome(frame: Frame, verdict: Judged) -> Outcome:
+def _outcome(frame: Frame, verdict: Judged) -> ExpectationOutcome:
     """The stricter of our verdict and that of Great Expectations."""
     difference = ""
     wrong = np.flatnonzero(frame.wrong) if frame.wrong is not None else None
@@ -445,11 +447,11 @@ def _outcome(frame: Frame, verdict: Judged) -> Outcome:
         difference = f"Great Expectations says {words[verdict.success]}, Heddle {words[frame.success]}"
     is_right = verdict.success and frame.success and not verdict.problem
     if wrong is None:
-        return Outcome(frame.request, is_right, frame.observed, difference=difference)
+        return ExpectationOutcome(frame.request, is_right, frame.observed, difference=difference)
     if verdict.wrong is not None:
         wrong = np.union1d(wrong, verdict.wrong)
     places = wrong[:3] if frame.places is None else frame.places[wrong[:3]]
     counted = frame.total
     share = (counted - len(wrong)) / counted if counted else None
     examples = tuple(places.tolist())
-    return Outcome(frame.request, is_right, share, len(wrong), counted, examples, difference)
+    return ExpectationOutcome(frame.request, is_right, share, len(wrong), counted, examples, difference)

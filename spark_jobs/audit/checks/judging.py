@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optimizer.errors.diagnostics import printable
-from spark_jobs.audit.checks.expected import Frame, Judged, Request, Template, frame_of
+from spark_jobs.audit.checks.expected import ExpectationRequest, Frame, Judged, Template, frame_of
 from spark_jobs.audit.checks.suite import great_expectations
 from spark_jobs.engine.light_imports import Uncollected
 
@@ -42,7 +42,7 @@ class PandasJudge:
         return verdicts_of(result, template, frames)
 
     def validated(self, template: Template, frames: Sequence[Frame]) -> Any:
-        """What Great Expectations returns of the rows of some frames."""
+        """Result of Great Expectations on the rows of some frames."""
         import pandas as pd
 
         if template.columns:
@@ -63,7 +63,7 @@ class PandasJudge:
         ).results[0]
 
 
-def validated_alone(judge: PandasJudge, name: str, requests: Sequence[Request]) -> Any:
+def validated_alone(judge: PandasJudge, name: str, requests: Sequence[ExpectationRequest]) -> Any:
     """The result of Great Expectations on the expectations of one query, as a suite of its own for Data Docs."""
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
@@ -126,7 +126,7 @@ def verdicts_of(result: Any, template: Template, frames: Sequence[Frame]) -> lis
 
 
 def problem_of(result: Any) -> str:
-    """What Great Expectations raised while it judged, "" if it did not."""
+    """Return what Great Expectations raised while it judged, "" if it did not."""
     errors = result.exception_info or {}
     each = [errors] if "raised_exception" in errors else list(errors.values())
     raised = "; ".join(str(info["exception_message"]) for info in each if info["raised_exception"])

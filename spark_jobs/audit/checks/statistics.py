@@ -25,7 +25,7 @@ def statistic(name: str, values: pa.Array) -> Number | None:
     """
     values = values.drop_null()
     if name == "distinct":
-        return Fraction(distinct(values))
+        return Fraction(distinct_count(values))
     if not len(values):
         return None
     if pa.types.is_floating(values.type):
@@ -34,7 +34,7 @@ def statistic(name: str, values: pa.Array) -> Number | None:
     return _of_whole(name, _whole(values, scale), 10**scale)
 
 
-def distinct(values: pa.Array) -> int:
+def distinct_count(values: pa.Array) -> int:
     """Number of different values (n,) without nulls."""
     return len(normal(values).unique())
 
@@ -114,7 +114,7 @@ def exact(bound: Any, value: Number) -> Number:
     return float(bound) if isinstance(value, float) else Fraction(bound)
 
 
-def as_double(value: Number | None) -> float | None:
+def rounded_number(value: Number | None) -> float | None:
     """A number as it is recorded; None if there is none."""
     if value is None:
         return None

@@ -68,7 +68,7 @@ def _as_expected(run: Run, answered: AnsweredRun) -> AnsweredRun:
     from spark_jobs.pipeline.run import expectations_stage
 
     record, filled = run.record, answered.filled
-    expected = expectations_stage.judge(run, answered)
+    expected = expectations_stage.judge_expectations(run, answered)
     base = filled.allocated.base
     if base is not None:
         # what a narrow run does not answer again stays as it is

@@ -23,7 +23,7 @@ from optimizer.workload.expectations import AGE, RATIO, Expectation
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Type, columns_of
 from spark_jobs.audit.checks.data_docs import FOLDER, document, query_page_name, write_document
-from spark_jobs.audit.checks.expected import Outcome, Request, judged
+from spark_jobs.audit.checks.expected import ExpectationOutcome, ExpectationRequest, judged
 from spark_jobs.pipeline.run import publication
 from spark_jobs.pipeline.run.stream_events import StreamEvents, stream_requests
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, Run
@@ -49,7 +49,7 @@ MOST_TOLD = 100
 
 @dataclass(frozen=True)
 class Expected:
-    """What the expectations of a run came to: a row of checks each, and the blocked queries with the sentences that
+    """Outcome of the expectations of a run: a row of checks each, and the blocked queries with the sentences that
     block them."""
 
     rows: tuple[CheckRow, ...] = ()
@@ -67,12 +67,12 @@ def expectations_of(warehouse: Warehouse, queries: Iterable[ACQ]) -> dict[str, t
     return {name: each for name, each in expected.items() if each}
 
 
-def judge(run: Run, answered: AnsweredRun) -> Expected:
+def judge_expectations(run: Run, answered: AnsweredRun) -> Expected:
     """Judge the answers of a run, and note in its record what is not as expected."""
     filled = answered.filled
     queries = {query.name: query for query in _due(run, filled)}
     expected = expectations_of(run.warehouse, queries.values())
-    requests: list[Request] = []
+    requests: list[ExpectationRequest] = []
     raw: dict[str, pa.Table] = {}
     events = stream_requests(run, filled) if run.request.release is None else []
     if expected:
@@ -111,7 +111,7 @@ def judge(run: Run, answered: AnsweredRun) -> Expected:
     return Expected(tuple(rows), {name: tuple(texts) for name, texts in blocked.items()})
 
 
-def _write_docs(run: Run, judge_: PandasJudge, outcomes: Sequence[Outcome]) -> None:
+def _write_docs(run: Run, judge_: PandasJudge, outcomes: Sequence[ExpectationOutcome]) -> None:
     """Write Data Docs of the queries that have an expectation which is not met, a suite each."""
     from spark_jobs.audit.checks.judging import validated_alone
 
@@ -156,7 +156,7 @@ def _judge_events(
     run: Run,
     filled: FilledRun,
     events: StreamEvents,
-    outcome: Outcome,
+    outcome: ExpectationOutcome,
     rows: list[CheckRow],
     blocked: dict[str, list[str]],
     now: int,
@@ -194,17 +194,17 @@ def _answers(run: Run, answered: AnsweredRun, names: Collection[str]) -> dict[st
     chosen = pa.array(sorted(names), pa.string())
     tables = []
     for file in answered.staged:
-        rows = publication.unified(read_file(root / file.path), ANSWERS.names)
+        rows = publication.with_declared_columns(read_file(root / file.path), ANSWERS.names)
         tables.append(rows.filter(pc.is_in(rows["query"].cast(pa.string()), value_set=chosen)))
     if filled.instants is not None:
         # of a narrow run the other answers of the interval stay
         begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
         stays = (ds.field("instant") > begin) & (ds.field("instant") <= end) & ds.field("query").isin(chosen)
         stored = run.warehouse.dataset("results", where=stays).to_table(filter=stays)
-        until = publication.answered_until(filled)
+        until = publication.last_instants(filled)
         replaced = publication.answers_at(stored, until, filled.instants)
-        tables.append(publication.unified(stored.filter(pc.invert(replaced)), ANSWERS.names))
-    empty = publication.unified(pa.table({"query": pa.array([], pa.string())}), ANSWERS.names)
+        tables.append(publication.with_declared_columns(stored.filter(pc.invert(replaced)), ANSWERS.names))
+    empty = publication.with_declared_columns(pa.table({"query": pa.array([], pa.string())}), ANSWERS.names)
     rows = pa.concat_tables([table.cast(empty.schema) for table in tables] or [empty]).combine_chunks()
     encoded = rows["query"].combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
@@ -228,7 +228,7 @@ def _typed(query: ACQ, rows: pa.Table, names: Collection[str]) -> pa.Table:
     return shaped(columns, rows)
 
 
-def _examples(query: ACQ, rows: pa.Table, outcome: Outcome) -> list[str]:
+def _examples(query: ACQ, rows: pa.Table, outcome: ExpectationOutcome) -> list[str]:
     """The first rows that are not as expected, as texts."""
     if not outcome.examples:
         return []
@@ -261,10 +261,12 @@ class _Past:
         self._publications: dict[int, list[LogRow]] = {}
         self._plans: dict[int, set[str]] = {}
 
-    def request(self, query: ACQ, expectation: Expectation, rows: pa.Table, schema: Mapping[str, Type]) -> Request:
+    def request(
+        self, query: ACQ, expectation: Expectation, rows: pa.Table, schema: Mapping[str, Type]
+    ) -> ExpectationRequest:
         """The request for one expectation, with what it is compared with."""
         record, clock = self.run.record, self.run.request.clock
-        request = Request(query.name, expectation, rows, schema, clock=clock)
+        request = ExpectationRequest(query.name, expectation, rows, schema, clock=clock)
         if expectation.form == AGE:
             next_end = record.end + (record.end - record.begin)
             lateness = self.filled.plan.workload.stream(query.stream).lateness
@@ -317,7 +319,9 @@ def _has_answered(row: LogRow, query: ACQ) -> bool:
 
 
 # ------------------------------------------------------------------------------------------- what is told
-def _row(run: Run, query: ACQ | None, outcome: Outcome, examples: Sequence[str], now: int, more: str = "") -> CheckRow:
+def _row(
+    run: Run, query: ACQ | None, outcome: ExpectationOutcome, examples: Sequence[str], now: int, more: str = ""
+) -> CheckRow:
     """The outcome as a row of the checks. ``query``: None for events of a stream."""
     expectation = outcome.request.expectation
     return CheckRow(
@@ -340,7 +344,7 @@ def _row(run: Run, query: ACQ | None, outcome: Outcome, examples: Sequence[str],
     )
 
 
-def _tell(run: Run, query: ACQ, outcome: Outcome, examples: Sequence[str]) -> None:
+def _tell(run: Run, query: ACQ, outcome: ExpectationOutcome, examples: Sequence[str]) -> None:
     """Note in the record of a run what is not as expected."""
     expectation, diagnostics = outcome.request.expectation, run.record.diagnostics
     if len(diagnostics) > MOST_TOLD and not expectation.blocks:

@@ -83,8 +83,8 @@ def run(
     engine = engine_of(engine, run_id)
     engine.check()
     _ = configured.local_events, configured.task_memory
-    asked = recompute, live, late, level, allow_empty, release
-    request = RunRequest(plan_version, begin, end, run_id, clock, *asked)
+    options = recompute, live, late, level, allow_empty, release
+    request = RunRequest(plan_version, begin, end, run_id, clock, *options)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level

@@ -44,7 +44,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     """
     record, answered = run.record, checked.answered
     filled, allocated = answered.filled, answered.filled.allocated
-    until = {name: at for name, at in answered_until(filled).items() if name not in record.blocked}
+    until = {name: at for name, at in last_instants(filled).items() if name not in record.blocked}
     since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
     readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     rewritten = Rewritten()
@@ -68,7 +68,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     return PublishedRun(checked, table_version, readers)
 
 
-def answered_until(filled: FilledRun) -> dict[str, int]:
+def last_instants(filled: FilledRun) -> dict[str, int]:
     """The last instant that a run answers of each query (microseconds), by its name."""
     return {
         query.name: filled.ends[query.stream] if query.until is None else min(filled.ends[query.stream], query.until)
@@ -148,7 +148,9 @@ def _different(
     different: list[DataFile] = []
     for day, some in _pieces(staged):
         files = [file for file in warehouse.files("results", day, day, current) if not _is_outside(file, record)]
-        unchanged.add(pa.concat_tables(unified(read_file(root / file.path, STORED)) for file in some), stored(files))
+        unchanged.add(
+            pa.concat_tables(with_declared_columns(read_file(root / file.path, STORED)) for file in some), stored(files)
+        )
         for file in some:
             rows = read_file(root / file.path)
             stays = unchanged.holds(rows)
@@ -175,7 +177,7 @@ def _pieces(staged: Sequence[DataFile]) -> Iterator[tuple[str, list[DataFile]]]:
         yield day, some
 
 
-def unified(rows: pa.Table, names: Sequence[str] = STORED) -> pa.Table:
+def with_declared_columns(rows: pa.Table, names: Sequence[str] = STORED) -> pa.Table:
     """Rows of results with some columns, those of :data:`spark_jobs.results.revisions.STORED` unless others are named,
     in their declared types.
     """

@@ -11,7 +11,7 @@ from optimizer.errors.diagnostics import printable
 from optimizer.errors.redaction import redacted
 from optimizer.workload.expectations import Expectation
 from optimizer.workload.values import Stream, columns_of
-from spark_jobs.audit.checks.expected import Request
+from spark_jobs.audit.checks.expected import ExpectationRequest
 from spark_jobs.pipeline.run.values import FilledRun, Run
 from spark_jobs.streams.sources.decoding import inside, read_split, times_of
 from spark_jobs.streams.sources.expressions import arrow_type
@@ -26,7 +26,7 @@ class StreamEvents:
 
     stream: Stream
     rows: pa.Table
-    requests: tuple[Request, ...]
+    requests: tuple[ExpectationRequest, ...]
     sampled: str = ""
 
     def shown(self, place: int, expectation: Expectation) -> str:
@@ -62,5 +62,7 @@ def _events(run: Run, filled: FilledRun, stream: Stream) -> StreamEvents:
             seen += len(rows)
             pieces.append(rows.select(target.names).take(pa.array(places)).cast(target))
     rows = pa.concat_tables(pieces).combine_chunks()
-    requests = tuple(Request(stream.name, each, rows, schema, clock=run.request.clock) for each in stream.expect)
+    requests = tuple(
+        ExpectationRequest(stream.name, each, rows, schema, clock=run.request.clock) for each in stream.expect
+    )
     return StreamEvents(stream, rows, requests, f"1 of {step} events is judged" if step > 1 else "")

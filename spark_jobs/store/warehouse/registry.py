@@ -69,7 +69,7 @@ class QueryEvent:
 
     @property
     def expect(self) -> tuple[Expectation, ...]:
-        """What the query's answers are checked for before they are published."""
+        """Expectations that the query's answers are checked for before they are published."""
         # most have none
         return from_json(json.loads(self.definition).get("expect", [])) if '"expect"' in self.definition else ()
 
@@ -209,7 +209,7 @@ def check_registered(registered: Mapping[str, Registered], names: Sequence[str])
 
 
 def _cosmetics(query: ACQ) -> tuple[object, ...]:
-    """What :attr:`Registered.cosmetics` is of a query."""
+    """Properties of a query that :attr:`Registered.cosmetics` has."""
     return query.owner, query.table, query.asset, query.expect
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from optimizer.language.expectations import read_expectation
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Type, decimal
 from spark_jobs.audit.checks import expected
-from spark_jobs.audit.checks.expected import Judged, Outcome, Request, bound_text, judged
+from spark_jobs.audit.checks.expected import ExpectationOutcome, ExpectationRequest, Judged, bound_text, judged
 from spark_jobs.audit.checks.judging import PandasJudge
 from spark_jobs.audit.checks.statistics import statistic
 from spark_jobs.audit.checks.suite import great_expectations
@@ -56,8 +56,8 @@ def table(**columns: Sequence[Any]) -> pa.Table:
     return pa.table({name: pa.array(values, arrow_type(SCHEMA[name])) for name, values in columns.items()})
 
 
-def outcome(judge: PandasJudge, sentence: str, rows: pa.Table, **options: Any) -> Outcome:
-    request = Request("q", read_expectation(sentence, "", "q", SCHEMA), rows, SCHEMA, **options)
+def outcome(judge: PandasJudge, sentence: str, rows: pa.Table, **options: Any) -> ExpectationOutcome:
+    request = ExpectationRequest("q", read_expectation(sentence, "", "q", SCHEMA), rows, SCHEMA, **options)
     (result,) = judged([request], judge)
     return result
 
@@ -154,7 +154,9 @@ def test_e1(judge: PandasJudge) -> None:
     requests = []
     for line in case["expectations"]:
         severity, sentence = re.fullmatch(r"-- expect(?: \((\w+)\))?: (.*)", line).groups()  # type: ignore[union-attr]
-        requests.append(Request("q", read_expectation(sentence, severity or "", "q", schema), answers, schema))
+        requests.append(
+            ExpectationRequest("q", read_expectation(sentence, severity or "", "q", schema), answers, schema)
+        )
     outcomes = judged(requests, judge)
     assert [
         {
@@ -296,7 +298,7 @@ def test_many_queries_in_one_frame_are_judged_as_each_by_itself(
     judge: PandasJudge, written: list[Written], rows: list[pa.Table]
 ) -> None:
     requests = [
-        Request(f"q{number}", read_expectation(sentence, "", "q", SCHEMA), each, SCHEMA)
+        ExpectationRequest(f"q{number}", read_expectation(sentence, "", "q", SCHEMA), each, SCHEMA)
         for number, each in enumerate(rows)
         for sentence, _, _ in written
     ]
@@ -386,10 +388,10 @@ def test_the_stricter_of_two_verdicts_counts_and_both_are_told() -> None:
     def broken(template: Any, frames: Sequence[Any]) -> list[Judged]:
         return [Judged(False, None, "ValueError: no")] * len(frames)
 
-    request = Request("q", read_expectation("n <> 2".replace("<>", "<"), "", "q", SCHEMA), rows, SCHEMA)
+    request = ExpectationRequest("q", read_expectation("n <> 2".replace("<>", "<"), "", "q", SCHEMA), rows, SCHEMA)
     (ours,) = judged([request], lax)
     assert not ours.success and (ours.unexpected, ours.examples) == (2, (1, 2)) and "Heddle 2" in ours.difference
-    good = Request("q", read_expectation("n < 9", "", "q", SCHEMA), rows, SCHEMA)
+    good = ExpectationRequest("q", read_expectation("n < 9", "", "q", SCHEMA), rows, SCHEMA)
     (strictly,) = judged([good], strict)
     assert not strictly.success and strictly.unexpected == 2 and "finds 2" in strictly.difference
     (closed,) = judged([good], broken)
