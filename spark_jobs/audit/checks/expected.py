@@ -151,6 +151,12 @@ class Frame:
     places: NDArray[np.int64] | None = field(default=None)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the values of its columns; verdicts are booleans."""
+        named = [self.request.schema[name].name for name in self.request.expectation.columns]
+        return ("boolean",) if not self.template.kind else tuple(named[: len(self.columns)])
+
+    @property
     def total(self) -> int:
         """Number of rows that count."""
         return 0 if self.counted is None else int(np.count_nonzero(self.counted))
@@ -183,11 +189,7 @@ def _rows_frame(request: ExpectationRequest, rows: pa.Table, places: NDArray[np.
     template, columns = _values_frame(expectation, arrays, request.schema, mostly, number)
     if template is None:
         # what Great Expectations does not compare exactly: it is given our verdicts
-        name = expectation.text
-        template = Template(
-            "ExpectColumnValuesToBeInSet", (("value_set", (True,)), ("mostly", mostly)), (("column", name),)
-        )
-        columns = {name: _verdicts(wrong, counted)}
+        template, columns = verdicts_template(expectation, wrong, counted)
     total, unexpected = int(np.count_nonzero(counted)), int(np.count_nonzero(wrong))
     share = None if not total else (total - unexpected) / total
     limit = Fraction(1) if expectation.mostly is None else Fraction(expectation.mostly)
@@ -195,10 +197,15 @@ def _rows_frame(request: ExpectationRequest, rows: pa.Table, places: NDArray[np.
     return Frame(request, template, columns, len(rows), wrong, counted, success, share, places)
 
 
-def _verdicts(wrong: Mask, counted: Mask) -> Any:
+def verdicts_template(expectation: Expectation, wrong: Mask, counted: Mask) -> tuple[Template, dict[str, Any]]:
+    """The class and the column of our own verdicts, which is named by the sentence: true, false, and null for rows that
+    do not count."""
+    mostly = 1.0 if expectation.mostly is None else float(expectation.mostly)
     verdicts = np.where(wrong, False, True).astype(object)
     verdicts[~counted] = None
-    return verdicts
+    arguments = (("value_set", (True,)), ("mostly", mostly))
+    template = Template("ExpectColumnValuesToBeInSet", arguments, (("column", expectation.text),))
+    return template, {expectation.text: verdicts}
 
 
 def _repeated(arrays: Sequence[pa.Array]) -> tuple[Mask, Mask]:
@@ -409,6 +416,7 @@ class Judged:
     success: bool
     wrong: NDArray[np.int64] | None = None
     problem: str = ""
+    unexpected: int | None = None
 
 
 Judge = Callable[[Template, Sequence[Frame]], list[Judged]]
@@ -442,6 +450,8 @@ def _outcome(frame: Frame, verdict: Judged) -> ExpectationOutcome:
         difference = f"Great Expectations raised {verdict.problem}"
     elif wrong is not None and verdict.wrong is not None and not np.array_equal(wrong, verdict.wrong):
         difference = f"Great Expectations finds {len(verdict.wrong):,} unexpected rows, Heddle {len(wrong):,}"
+    elif wrong is not None and verdict.unexpected is not None and verdict.unexpected != len(wrong):
+        difference = f"Great Expectations finds {verdict.unexpected:,} unexpected rows, Heddle {len(wrong):,}"
     elif verdict.success != frame.success:
         words = {True: "as expected", False: "not as expected"}
         difference = f"Great Expectations says {words[verdict.success]}, Heddle {words[frame.success]}"

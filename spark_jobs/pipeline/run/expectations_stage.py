@@ -23,7 +23,7 @@ from optimizer.workload.expectations import AGE, RATIO, Expectation
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Type, columns_of
 from spark_jobs.audit.checks.data_docs import FOLDER, document, query_page_name, write_document
-from spark_jobs.audit.checks.expected import ExpectationOutcome, ExpectationRequest, judged
+from spark_jobs.audit.checks.expected import ExpectationOutcome, ExpectationRequest, Judge, judged
 from spark_jobs.pipeline.run import publication
 from spark_jobs.pipeline.run.stream_events import StreamEvents, stream_requests
 from spark_jobs.pipeline.run.values import AnsweredRun, FilledRun, Run
@@ -88,12 +88,17 @@ def judge_expectations(run: Run, answered: AnsweredRun) -> Expected:
     from spark_jobs.audit.checks.judging import PandasJudge
 
     judge_ = PandasJudge()
-    outcomes = judged(requests, judge_)
+    judging_: Judge = judge_
+    if run.engine.choice.name == "spark":
+        from spark_jobs.audit.checks.spark_judging import SparkJudge
+
+        judging_ = SparkJudge(run.engine.session, judge_)
+    outcomes = judged(requests, judging_)
     _write_docs(run, judge_, outcomes)
     now = publish_log.now_micros()
     rows, blocked = list[CheckRow](), defaultdict[str, list[str]](list)
     for stream_events in events:
-        for outcome in judged(stream_events.requests, judge_):
+        for outcome in judged(stream_events.requests, judging_):
             _judge_events(run, filled, stream_events, outcome, rows, blocked, now)
     for outcome in outcomes:
         query = queries[outcome.request.subject]
