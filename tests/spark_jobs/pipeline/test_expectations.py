@@ -27,8 +27,10 @@ from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.audit.checks import judging
 from spark_jobs.audit.checks.data_docs import FOLDER, document_file, read_document
 from spark_jobs.audit.checks.expected import Judged
+from spark_jobs.jobs import aggregate_windows, repair_results
 from spark_jobs.operations.alerts import view_alerts
 from spark_jobs.operations.answers import read_query
+from spark_jobs.operations.scrape import statistics_of
 from spark_jobs.operations.series import Span
 from spark_jobs.pipeline.planning.publication import publish_plan
 from spark_jobs.pipeline.run import checks_stage, publication, stream_events
@@ -455,3 +457,21 @@ def test_without_great_expectations_nothing_is_published(lab: Laboratory, monkey
     assert "HDL-531" in failed["record"] and lab.log("published") == []
     # what expects nothing needs it not
     assert lab.run(lab.plan(text_of()), 60, 120, "run-2").status == "published"
+
+
+def test_jobs_of_dags_end_well_when_a_query_is_blocked(
+    lab: Laboratory, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A task that failed would be tried again, and keep the announcements of all other answers back."""
+    version = lab.plan(text_of(prices="high < 100.5"))
+    for module in (aggregate_windows, repair_results):
+        monkeypatch.setattr(module, "engine_of_job", lambda *_: lab.spark)
+    monkeypatch.setattr(type(lab.spark), "stop", lambda self: None)
+    house = ["--warehouse", str(lab.warehouse.root), "--plan-version", str(version)]
+    span = ["--from", "2013-07-01T01:00:00Z", "--to", "2013-07-01T02:00:00Z", "--run-id", "scheduled"]
+    assert aggregate_windows.main([*house, *span]) == 0
+    assert "HDL-539" in capfd.readouterr().err
+    assert repair_results.main([*house, "--days", "100000"]) == 0
+    assert "HDL-539" in capfd.readouterr().err
+    (newest,) = publish_log.newest_rows(lab.warehouse, "at", publish_log.PUBLISHED, 1)
+    assert newest.revision == 2 and statistics_of(newest)["heddle.blocked_queries"] == 1
