@@ -59,13 +59,12 @@ class ExpectationRequest:
 
 @dataclass(frozen=True)
 class ExpectationOutcome:
-    """ExpectationOutcome of a request.
+    """Outcome of a request.
 
     - ``observed``: the share of rows that are as expected, or the number that is compared; None: there is none.
     - ``unexpected``: how many of ``counted`` rows are not as expected; None: one number is judged.
     - ``examples``: the places of the first of them among the request's rows.
     - ``difference``: what Great Expectations says, if that is not what our count says.
-    - ``page``: how Great Expectations words it, for its Data Docs.
     """
 
     request: ExpectationRequest
@@ -214,10 +213,9 @@ def _repeated(arrays: Sequence[pa.Array]) -> tuple[Mask, Mask]:
     nulls = [array.is_null().to_numpy(zero_copy_only=False) for array in arrays]
     counted = ~np.logical_and.reduce(nulls) if size else np.zeros(0, dtype=bool)
     codes = np.zeros(size, dtype=np.int64)
-    for array, is_null in zip(arrays, nulls, strict=True):
+    for array in arrays:
         encoded = normal(array).dictionary_encode()
         own = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
-        del is_null
         codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)[1]
     counts = np.bincount(codes[counted], minlength=int(codes.max()) + 1 if size else 0)
     return counted & (counts[codes] > 1) if size else counted, counted

@@ -118,6 +118,16 @@ def test_every_form_passes_and_fails(judge: PandasJudge, sentence: str, good: pa
         assert 0 < failing.unexpected <= failing.counted and len(failing.examples) <= 3
 
 
+@pytest.mark.parametrize(("sentence", "good"), [form[:2] for form in FORMS], ids=[form[0] for form in FORMS])
+def test_of_no_rows_every_row_is_as_expected_and_no_number_is(
+    judge: PandasJudge, sentence: str, good: pa.Table
+) -> None:
+    nothing = outcome(judge, sentence, good.slice(0, 0))
+    assert nothing.difference == ""
+    is_of_rows = nothing.request.expectation.is_of_rows
+    assert nothing.success == is_of_rows and nothing.counted == 0 and nothing.summary()
+
+
 def test_the_volume_of_another_time_and_the_age(judge: PandasJudge) -> None:
     ratio = "rows between 0.5 and 2 times those of 7 days ago"
     rows = table(n=list(range(400)))

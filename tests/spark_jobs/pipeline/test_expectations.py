@@ -475,3 +475,17 @@ def test_jobs_of_dags_end_well_when_a_query_is_blocked(
     assert "HDL-539" in capfd.readouterr().err
     (newest,) = publish_log.newest_rows(lab.warehouse, "at", publish_log.PUBLISHED, 1)
     assert newest.revision == 2 and statistics_of(newest)["heddle.blocked_queries"] == 1
+
+
+def test_the_owner_is_alerted_of_warnings_until_the_newest_interval_has_none(lab: Laboratory) -> None:
+    version = lab.plan(text_of(prices=" (warn): high < 100.5", counts="n > 0"))
+    lab.run(version, 0, 60, "run-0")
+    lab.run(version, 60, 120, "run-1")
+    (condition,) = [
+        each for each in view_alerts(lab.warehouse, publish_log.now_micros()).current if each.kind != "late"
+    ]
+    assert condition.key == ("prices", "unexpected", WARNED) and "high < 100.5" in condition.message
+    assert (condition.begin, condition.end) == (DAY, DAY + 120 * MINUTE)
+    lab.write(steady(180))
+    lab.run(lab.plan(text_of(prices=" (warn): high < 1000")), 120, 180, "run-2")
+    assert view_alerts(lab.warehouse, publish_log.now_micros()).current == []
