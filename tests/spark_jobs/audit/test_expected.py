@@ -22,7 +22,14 @@ from hypothesis import strategies as st
 from optimizer.language.expectations import read_expectation
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Type, decimal
 from spark_jobs.audit.checks import expected
-from spark_jobs.audit.checks.expected import ExpectationOutcome, ExpectationRequest, Judged, bound_text, judged
+from spark_jobs.audit.checks.expected import (
+    ExpectationOutcome,
+    ExpectationRequest,
+    Judged,
+    bound_text,
+    frame_of,
+    judged,
+)
 from spark_jobs.audit.checks.judging import PandasJudge
 from spark_jobs.audit.checks.statistics import statistic
 from spark_jobs.audit.checks.suite import great_expectations
@@ -150,8 +157,12 @@ def test_what_great_expectations_gets_wrong_on_pandas(judge: PandasJudge) -> Non
     assert outcome(judge, f"n <= {beyond}", table(n=[beyond])).success
     assert outcome(judge, "d <= 0.30", table(d=[Decimal("0.30")])).success
     assert outcome(judge, "mean(d) = 0.30", table(d=[Decimal("0.30"), None])).success
+    for sentence, rows in (("n <= 5", table(n=[beyond])), ("d <= 5", table(d=[Decimal("0.30")]))):
+        request = ExpectationRequest("q", read_expectation(sentence, "", "q", SCHEMA), rows, SCHEMA)
+        assert frame_of(request, 1).template.name == "ExpectColumnValuesToBeInSet"  # of verdicts
     # NaN is a value, greater than all others
-    assert not outcome(judge, "x < 5", table(x=[math.nan])).success
+    nan = outcome(judge, "x < 5", table(x=[math.nan]))
+    assert (nan.success, nan.unexpected, nan.difference) == (False, 1, "")
     assert outcome(judge, "x is unique", table(x=[math.nan, math.nan])).unexpected == 2
     assert outcome(judge, f"sum(n) = {2 * beyond}", table(n=[beyond, beyond])).success
 

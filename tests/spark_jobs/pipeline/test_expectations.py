@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ from spark_jobs.pipeline.run.release import blocked_answers, release_request
 from spark_jobs.results.read import check_answered, read
 from spark_jobs.store.warehouse import publish_log
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Laboratory, outdated, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Laboratory, outdated, steady, table_of
 
 CASES = {
     case["id"]: case
@@ -148,11 +149,17 @@ def test_what_is_blocked_is_repaired_with_what_came_late(lab: Laboratory) -> Non
 
 
 def test_a_narrow_revision_is_judged_with_the_answers_that_stay(lab: Laboratory) -> None:
+    # a file each, so that the late event is all that changes
+    lab.source().unlink()
+    lab.source().mkdir()
+    pq.write_table(table_of(steady()), lab.source() / "1.parquet")
     version = lab.plan(text_of(prices=["rows = 12", "mean(high) < 150"]))
     assert lab.run(version, 60, 120, "run-1").blocked == {}
-    lab.write([*steady(), (70.5, "A", 2000.0, 1)])
+    pq.write_table(table_of([(70.5, "A", 2000.0, 1)]), lab.source() / "2.parquet")
     record = lab.run(version, 60, 120, "run-2")
     assert record.narrow and record.blocked == {"prices": ["mean(high) < 150"]}
+    (row,) = [row for row in lab.warehouse.rows("quality_results") if row["revision"] == 2 and row["bound"] == "12"]
+    assert row["observed"] == 12
     before = lab.rows("prices")
     assert len(before) == 12 and max(row["high"] for row in before) < 200
 
