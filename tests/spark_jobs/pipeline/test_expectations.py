@@ -496,3 +496,16 @@ def test_the_owner_is_alerted_of_warnings_until_the_newest_interval_has_none(lab
     lab.write(steady(180))
     lab.run(lab.plan(text_of(prices=" (warn): high < 1000")), 120, 180, "run-2")
     assert view_alerts(lab.warehouse, publish_log.now_micros()).current == []
+
+
+def test_freshness_is_judged_of_the_newest_interval_alone(lab: Laboratory) -> None:
+    """A backfill would never be fresh."""
+    version = lab.plan(text_of(prices="max(window_end) newer than 30 minutes"))
+    now = DAY + 149 * MINUTE
+    assert lab.run(version, 0, 60, "old", as_of=now).blocked == {}
+    assert lab.run(version, 60, 120, "new", as_of=now).blocked == {}
+    late = lab.run(version, 60, 120, "late", as_of=DAY + 150 * MINUTE, recompute=True)
+    assert late.blocked == {"prices": ["max(window_end) newer than 30 minutes"]}
+    assert "an age of 30 minutes" in late.diagnostics[0]["message"]
+    outcomes = {(row["run_id"], row["success"]): row for row in lab.warehouse.rows("quality_results") if row["query"]}
+    assert "skipped" in outcomes["old", True]["detail"] and outcomes["new", True]["observed"] == 29 * 60
