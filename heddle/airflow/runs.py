@@ -135,10 +135,11 @@ def published_row(pinned: Mapping[str, Any]) -> LogRow:
 
 
 def failed_refreshes(run_id: str) -> list[str]:
-    """The refreshes of a session in which something failed, and why."""
+    """The refreshes of a session in which something failed, and why. Answers that expectations block are no failure."""
     from optimizer.workload.instants import format_instant
     from spark_jobs.operations.announcements import of_session
     from spark_jobs.store.settings import settings
+    from spark_jobs.store.warehouse.publish_log import BLOCKED
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
@@ -149,5 +150,5 @@ def failed_refreshes(run_id: str) -> list[str]:
         f"{format_instant(row.end)}: {diagnostic['code']} {diagnostic['message']}"
         for row in rows
         for diagnostic in row.record.diagnostics
-        if diagnostic["severity"] == "error"
+        if diagnostic["severity"] == "error" and diagnostic["code"] != BLOCKED
     ]

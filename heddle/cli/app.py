@@ -12,6 +12,7 @@ _DECLARED = {
     "audit": ("audit",),
     "answers": ("read", "lookup"),
     "relations": ("sql", "views", "contract"),
+    "release": ("release",),
     "tables": ("tables",),
     "serve": ("serve",),
     "sql_server": ("sql-server",),
@@ -32,8 +33,8 @@ _GROUPS = {
     "Plan": ("plan", "explain", "diff", "what-if", "rollback"),
     "Run": ("run", "tick", "backfill", "repair", "audit", "land", "copy"),
     "Answers": ("read", "sql", "lookup", "views", "tables", "contract", "serve", "sql-server"),
-    "Operate": ("status", "alerts", "queries", "pause", "resume", "remove", "quarantine", "maintain", "upgrade"),
-    "Set up and measure": ("config", "schema", "jars", "airflow", "compare", "calibrate", "experiments"),
+    "Operate": ("status", "alerts", "queries", "pause", "resume", "remove", "quarantine", "release", "maintain"),
+    "Set up and measure": ("config", "schema", "jars", "airflow", "upgrade", "compare", "calibrate", "experiments"),
 }
 """The commands in the order of ``heddle --help``."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -108,7 +108,8 @@ def run(
         record = publish_interval(
             opened, version, first, last, recompute, checks=checks, engine=engine, allow_empty=allow_empty
         )
-    raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
+    code = show_run(record, as_json, {"changes": stored.changes})
+    raise typer.Exit(1 if stored.has_failed else code)
 
 
 class _StoredRequest(NamedTuple):
@@ -236,14 +237,14 @@ def _tick(
         record = publish_interval(
             opened, run.plan_version, run.begin, run.end, False, clock, run.late, checks, engine=engine
         )
-    return 1 if show_run(record, as_json) else 0
+    return show_run(record, as_json)
 
 
 def _follow(
     warehouse: str, begin: int | None, until: int | None, checks: str | None, engine: str | None, as_json: bool
 ) -> int:
-    """Answer refreshes until a clock, or the first Ctrl-C; the exit code: 1 if something in the last one failed."""
-    failed = False
+    """Answer refreshes until a clock, or the first Ctrl-C; the exit code, of the last one."""
+    code = 0
     with telling_errors():
         opened = existing_warehouse(warehouse)
         stored_plan(warehouse)
@@ -251,15 +252,15 @@ def _follow(
             for outcome in session.refreshes():
                 send_after(opened)
                 if isinstance(outcome, HeddleError):
-                    failed = True
+                    code = 1
                     print_diagnostics([outcome.diagnostic, *outcome.causes])
                     continue
                 record = outcome.to_json()
                 if as_json:
                     # a line each, so that others can read along
                     print(json.dumps({"format_version": 1} | record), flush=True)
-                failed = _has_failed(record) if as_json else show_run(record, False)
-    return int(failed)
+                code = exit_code_of([record]) if as_json else show_run(record, False)
+    return code
 
 
 def show_nothing_due(clock: int, as_json: bool) -> None:
@@ -466,12 +467,20 @@ def _finish(records: Sequence[dict[str, Any]], as_json: bool) -> int:
         for line in _of_revision(record):
             terminal.console.print(f"{record['begin']} .. {record['end']}: {line}", highlight=False)
     print_diagnostics([Diagnostic(**problem) for record in records for problem in record["diagnostics"]])
-    return 1 if any(map(_has_failed, records)) else 0
+    return exit_code_of(records)
 
 
-def _has_failed(record: Mapping[str, Any]) -> bool:
-    """Return whether a part of a run's work was not done; it may have warnings."""
-    return any(diagnostic["severity"] == "error" for diagnostic in record["diagnostics"])
+PUBLISHED_IN_PART = 3
+"""Exit code of a command whose runs have done their work, but answers of a query are not what its owner expects."""
+
+
+def exit_code_of(records: Iterable[Mapping[str, Any]]) -> int:
+    """The exit code of some runs: 1 if a part of the work was not done, :data:`PUBLISHED_IN_PART` if all that was not
+    published is blocked by expectations, else 0; runs may have warnings."""
+    errors = [each for record in records for each in record["diagnostics"] if each["severity"] == "error"]
+    if any(each["code"] != "HDL-539" for each in errors):
+        return 1
+    return PUBLISHED_IN_PART if errors else 0
 
 
 def _of_revision(record: Mapping[str, Any]) -> list[str]:
@@ -506,22 +515,22 @@ def _first(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f", … {len(names) - most} more" if len(names) > most else "")
 
 
-def show_run(record: dict[str, Any], as_json: bool, more: Mapping[str, Any] | None = None) -> bool:
-    """Print the outcome of a run and its errors; return whether a part of its work was not done. ``more``: additional
-    keys of its JSON object.
-    """
+def show_run(record: dict[str, Any], as_json: bool, more: Mapping[str, Any] | None = None) -> int:
+    """Print the outcome of a run and its errors; return the exit code. ``more``: additional keys of its JSON object."""
     if as_json:
         print_json(record | dict(more or {}))
     else:
         _show_record(record)
     print_diagnostics([Diagnostic(**stored) for stored in record["diagnostics"]])
-    return _has_failed(record)
+    return exit_code_of([record])
 
 
 def _show_record(record: dict[str, Any]) -> None:
     from spark_jobs.engine.workers import Job
 
     text = {"published": "published", "unchanged": "nothing changed since"}.get(record["status"], record["status"])
+    if record["blocked"]:
+        text += f", {number_of(len(record['blocked']), 'query')} blocked:"
     terminal.console.print(
         f"{text} revision {record['revision']} of {record['begin']} .. {record['end']}: "
         f"{number_of(record['answers'], 'answer')} to {number_of(record['queries'], 'query')}",

@@ -14,6 +14,7 @@ from heddle.cli.progress import Stages, stages, watched
 if TYPE_CHECKING:
     from spark_jobs.engine.choice import Engine
     from spark_jobs.pipeline.run.live import LiveSession
+    from spark_jobs.pipeline.run.values import ReleaseRequest
     from spark_jobs.store.warehouse.warehouse import Warehouse
 
 
@@ -136,6 +137,7 @@ def publish_interval(
     checks: str | None = None,
     engine: str | None = None,
     allow_empty: bool = True,
+    release: ReleaseRequest | None = None,
 ) -> dict[str, Any]:
     """Publish one interval in a separate session. ``live_at``: the clock of a live run.
 
@@ -144,7 +146,7 @@ def publish_interval(
     from optimizer.workload.instants import format_instant
     from spark_jobs.operations.lineage_delivery import reported_run
 
-    run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
+    run_id = f"{'cli' if release is None else 'release'}/{format_instant(begin)}/{format_instant(end)}"
     with alerting(warehouse, live_at), engine_of_command("heddle run", requested=engine) as (computing, report):
         record = reported_run(
             computing,
@@ -159,6 +161,7 @@ def publish_interval(
             late=late,
             checks=checks,
             allow_empty=allow_empty,
+            release=release,
             report=report,
         )
     return record.to_json()

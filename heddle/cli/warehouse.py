@@ -186,6 +186,12 @@ def show_status(state: WarehouseStatus) -> None:
         show_fine(fine)
     if state.refreshes:
         _show_refreshes(state.refreshes)
+    if state.blocked:
+        rows = [
+            (each.query, interval_text(each.begin, each.end), str(each.revision), "; ".join(each.texts))
+            for each in state.blocked
+        ]
+        print_rows("answers that are not published", ("query", "interval", "revision", "expected"), rows)
     older = [*warnings_of(state.older), *(version.warning for version in state.on_older)]
     print_diagnostics([*missing_warnings(state.missing), *state.problems, *older])
     from spark_jobs.store.warehouse.quarantine import WITHOUT_TIME
@@ -214,7 +220,7 @@ def _runs_table(runs: Sequence[LogRow]) -> Table:
         table.add_row(
             logged_at(row)[:19],
             interval_text(row.begin, row.end),
-            row.event,
+            f"{row.event}, {number_of(len(record.blocked), 'query')} blocked" if record.blocked else row.event,
             str(record.revision),
             str(record.plan_version),
             f"{record.answers:,}",

@@ -21,7 +21,16 @@ from heddle.pages.spans import Link, field_of, span_links
 from optimizer.workload.attributes import described_joins
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import SECOND
-from spark_jobs.operations.series import FailedAnswer, Group, Happened, QueryCost, QueryRun, QueryView
+from spark_jobs.operations.series import (
+    ExpectedSeries,
+    FailedAnswer,
+    Group,
+    Happened,
+    Line,
+    QueryCost,
+    QueryRun,
+    QueryView,
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class QueryPage:
     snippets: Sequence[Snippet]
     data: Sequence[tuple[str, str]]
     """The answers of the span as files: the name of the form, and the address."""
+    expected: Sequence[tuple[ExpectedSeries, str, LineChart | None]] = ()
 
 
 def page(view: QueryView) -> str:
@@ -89,7 +99,17 @@ def query_page(view: QueryView) -> QueryPage:
         cost=_cost(view.cost) if view.cost is not None else None,
         snippets=snippets(view),
         data=[(form.upper(), _data_address(view, form)) for form in ("csv", "json")],
+        expected=[(each, _observed(each), line_chart(each.text, _trend(each))) for each in view.expected],
     )
+
+
+def _observed(expected: ExpectedSeries) -> str:
+    return "–" if expected.observed is None else figure(expected.observed)
+
+
+def _trend(expected: ExpectedSeries) -> Sequence[Line]:
+    """Observed values over time; a single one needs no picture."""
+    return [Line("", "observed", expected.samples)] if len(expected.samples) > 1 else []
 
 
 def _tiles(view: QueryView) -> list[Tile]:

@@ -291,6 +291,22 @@ CODES_OF_QUERIES = (
         "Write the name of the hint, or leave it.",
         severity="warning",
     ),
+    Code(
+        "HDL-260",
+        "An expectation cannot be read: it is no sentence of the grammar.",
+        "Write it in one of the forms of docs/language.md: `-- expect: rate between 0 and 1`.",
+    ),
+    Code("HDL-261", "An expectation names a column that the answers, or the stream, do not have.", "Correct the name."),
+    Code(
+        "HDL-262",
+        "An expectation has a type, a bound, a share or a pattern that does not fit.",
+        "Do what the hint says.",
+    ),
+    Code(
+        "HDL-263",
+        "A suite of Great Expectations cannot be attached: its file cannot be read, or it has what is not run.",
+        "Name a .json file below the folder of the workload file that has core classes over columns only.",
+    ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),
     Code("HDL-302", "The query has too many words.", "Split it."),

@@ -165,6 +165,12 @@ CODES_OF_RUNS = (
         "HEDDLE_SPARK_CODE=archive sends Heddle's own code.",
     ),
     Code(
+        "HDL-539",
+        "Answers are not what the owner of the query expects: those of this query are not published, all others are.",
+        "Correct the data and run `heddle repair`, or publish them with `heddle release QUERY --reason …`.",
+        exit_code=1,
+    ),
+    Code(
         "HDL-540",
         "The file of the warehouse's lease is damaged.",
         "Remove the file while nothing writes to the warehouse.",
@@ -282,6 +288,29 @@ CODES_OF_RUNS = (
         "HDL-564",
         "No query has a table of that name.",
         "`heddle tables` lists them.",
+    ),
+    Code(
+        "HDL-565",
+        "Answers are not what the owner of the query expects; they are published.",
+        "Look at the rows that are named; without `(warn)` the answers would not be published.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-566",
+        "Great Expectations and Heddle's own count do not agree on an expectation; the stricter verdict counts.",
+        "Report it; the checks of the run have both counts.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-567",
+        "Answers that an expectation blocked were released by name.",
+        "Nothing: the reason is in the record of the run.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-568",
+        "There is nothing to release, or it is not what was blocked.",
+        "Name a query, an interval and a revision that `heddle status` lists as blocked.",
     ),
     Code("HDL-571", "What serves the pages is not installed.", "Install the extra `serve`: the hint has the command."),
     Code(

@@ -18,7 +18,7 @@ _INDEXED = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET}
 
 def guarded_tokens(text: str, limits: Limits) -> list[Token]:
     """The words of a statement whose comments are blanked. Linear in the text; raises :class:`Refused`."""
-    tokens = _limited_tokens(text, limits)
+    tokens = counted_tokens(text, limits)
     first = tokens[0]
     if first.token_type == TokenType.WITH:
         raise Refused("HDL-103", "common table expressions are not allowed", SOURCES, first.start)
@@ -38,7 +38,8 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
     return tokens
 
 
-def _limited_tokens(text: str, limits: Limits) -> list[Token]:
+def counted_tokens(text: str, limits: Limits) -> list[Token]:
+    """The words of a text, once their number and size are known to be permitted; raises :class:`Refused`."""
     size = len(text.encode(errors="surrogatepass"))
     if size > limits.bytes:
         raise Refused("HDL-301", f"the query has {size} bytes, the limit is {limits.bytes}", "split it")

@@ -75,7 +75,11 @@ def _settings(text: str) -> list[object]:
     """The settings in the comments of a file, query by query."""
     settings = [settings_of(statement, "") for statement in split_statements(text)]
     return [
-        (*map(setting.__getattribute__, ("name", "owner", "until", "table", "asset")), len(setting.broken))
+        (
+            *map(setting.__getattribute__, ("name", "owner", "until", "table", "asset")),
+            *(each._replace(at=0) for each in setting.expect),
+            len(setting.broken),
+        )
         for setting in settings
     ]
 
@@ -107,7 +111,9 @@ def _setting(comment: str) -> str:
     match = SETTING.fullmatch(comment)
     if match is None:
         return comment
-    return f"-- {match[1].lower()}" + ("" if match[2] is None else f": {match[2].strip()}")
+    return f"-- {' '.join(match[1].lower().replace('(', ' (').split())}" + (
+        "" if match[2] is None else f": {match[2].strip()}"
+    )
 
 
 # ------------------------------------------------------------------------------------------ one statement

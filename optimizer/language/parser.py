@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
+from optimizer.language.expectations import read_expectations
 from optimizer.language.files import read_text, shown_path
 from optimizer.language.reader import NamedStatement, read_query
 from optimizer.language.refusals import Findings, Refused
@@ -71,8 +72,9 @@ def parse(
 
     Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem and its
     number in the file do), ``-- owner: y`` names its owner, ``-- until: instant`` the last instant that it answers,
-    ``-- table: z`` a Delta table that also contains its answers, and ``-- asset`` makes Airflow announce new answers. A
-    statement is::
+    ``-- table: z`` a Delta table that also contains its answers, and ``-- asset`` makes Airflow announce new answers.
+    Lines ``-- expect: …`` are what its answers are checked for (:mod:`optimizer.language.expectations`). A statement
+    is::
 
         SELECT <group column, aggregate or expression over them> [AS name], … FROM stream
         [PATTERN SEQ(type, [NOT type,] …) ON column [PARTITION BY column, …]]
@@ -131,7 +133,13 @@ def parse(
             message = f"a query over {query.kind.words} has no lifetime"
             report.add(Refused("HDL-109", message, hint), name, statement.start)
         elif query is not None:
-            queries[name] = replace(query, until=settings.until, table=settings.table, asset=settings.asset)
+            expect, problems = read_expectations(settings.expect, query, file, limits)
+            for problem in problems[:MOST_PROBLEMS]:
+                report.add(problem, name)
+            if not problems:
+                queries[name] = replace(
+                    query, until=settings.until, table=settings.table, asset=settings.asset, expect=expect
+                )
     positions = tuple(report.position(starts[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from optimizer.language.refusals import shown_text
 from optimizer.language.words import QUERY_NAME
@@ -28,6 +29,19 @@ class Statement:
     broken: list[Broken] = field(default_factory=list)
 
 
+class Expected(NamedTuple):
+    """A line ``-- expect: …`` before a statement.
+
+    ``at``: the offset of its ``text`` in the file; ``severity``: as written, "" for none; ``is_suite``: the text names
+    a file.
+    """
+
+    at: int
+    severity: str
+    text: str
+    is_suite: bool
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of a query, in the comments before its statement. ``until``: in microseconds."""
@@ -38,6 +52,7 @@ class Settings:
     table: AnswerTable | None
     broken: tuple[Broken, ...]
     asset: bool = False
+    expect: tuple[Expected, ...] = ()
 
 
 _PIECE = re.compile(
@@ -47,7 +62,10 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 
-SETTING = re.compile(r"--\s*((?:name|owner|until|table|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
+SETTING = re.compile(
+    r"--\s*((?:name|owner|until|table|asset|expect(?:\s+suite)?(?:\s*\([^():]*\))?)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?",
+    re.IGNORECASE,
+)
 """Name and value. A flag may have no value, and then no other text: ``-- asset prices`` is a remark."""
 
 _RULES = {
@@ -57,6 +75,8 @@ _RULES = {
     "asset": "yes or no; `-- asset` alone says yes",
     "table": "a name as a query's, to which may be added: , change data feed",
 }
+
+_EXPECT = re.compile(r"expect(\s+suite)?\s*(?:\(([^()]*)\))?", re.IGNORECASE)
 
 _TABLE = re.compile(rf"({QUERY_NAME.pattern})(\s*,\s*change\s+data\s+feed)?", re.ASCII | re.IGNORECASE)
 
@@ -139,12 +159,17 @@ def settings_of(statement: Statement, name: str) -> Settings:
     """The settings in a statement's comments. ``name``: that of a query without one."""
     owner, until, table, asset = "", None, None, False
     broken: list[Broken] = []
+    expect: list[Expected] = []
     settings_seen: set[str] = set()
     for at, comment in statement.comments:
         setting = SETTING.fullmatch(comment)
         if setting is None:
             continue
         what, value = setting[1].lower(), "yes" if setting[2] is None else setting[2].strip()
+        if (expected := _EXPECT.fullmatch(what)) is not None:
+            begin = at + setting.start(2) + len(setting[2]) - len(setting[2].lstrip())
+            expect.append(Expected(begin, (expected[2] or "").strip(), value, expected[1] is not None))
+            continue
         if what in settings_seen:
             broken.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
         settings_seen.add(what)
@@ -160,4 +185,4 @@ def settings_of(statement: Statement, name: str) -> Settings:
             asset = value.lower() == "yes"
         else:
             broken.append((at, "HDL-109", f"{shown_text(value)} is no {what}", _RULES[what]))
-    return Settings(name, owner, until, table, tuple(broken), asset)
+    return Settings(name, owner, until, table, tuple(broken), asset, tuple(expect))

@@ -155,6 +155,7 @@ def what_changed(was: ACQ, now: ACQ) -> str:
         "owner": ("owner",),
         "asset": ("asset",),
         "table": ("table",),
+        "expectations": ("expect",),
     }
 
     def as_json(query: ACQ, names: Sequence[str]) -> Any:

@@ -25,6 +25,8 @@ from optimizer.workload.nested import LeafTypes, Nested, Step, leaf_names, read_
 from optimizer.workload.nested import Path as ColumnPath
 from optimizer.workload.nested_types import is_nested, parse_nested
 from optimizer.workload.partitions import parse_partitions, split_pattern, with_partitions
+from optimizer.workload.stated_expectations import BadNode as _Bad
+from optimizer.workload.stated_expectations import stated
 from optimizer.workload.timestamp_formats import check_format
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
 from optimizer.workload.values import (
@@ -75,7 +77,7 @@ TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000
 """Units of an integer time: (factor, divisor) that convert it to microseconds."""
 
 STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
-    ("schema", "lateness", "step", "allowed_lateness", "event_id", "levels"), False
+    ("schema", "lateness", "step", "allowed_lateness", "event_id", "levels", "expect"), False
 )
 """The keys of a stream, and which it has to have."""
 
@@ -326,14 +328,6 @@ def _close(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else "known: " + ", ".join(known[:16])
 
 
-class _Bad(Exception):
-    """A finding at a node; ends the reading of one stream or, inside a stream, of one key."""
-
-    def __init__(self, code: str, message: str, hint: str, node: yaml.Node) -> None:
-        super().__init__(message)
-        self.code, self.message, self.hint, self.node = code, message, hint, node
-
-
 class _Reader:
     def __init__(self, folder: Path, file: str, roots: tuple[Root, ...] | None, copies: str) -> None:
         self.folder, self.file, self.roots, self.copies = folder, file, roots, copies
@@ -470,6 +464,8 @@ class _Reader:
         if "levels" in keys:
             spans["keep_fine"] = self._keep_fine(keys["levels"], spans["lateness"])
         event_id = self._text(keys["event_id"]) if "event_id" in keys else None
+        if "expect" in keys:
+            spans["expect"] = stated(keys["expect"])
         stream = Stream(name, source, (), self._text(keys["time"]), event_id=event_id, **spans)
         if "schema" not in keys:
             return stream

@@ -10,6 +10,7 @@ from typing import Any
 
 from optimizer.workload.formats import DECLARED, UNNAMED
 from optimizer.workload.partitions import EXACT, MOST_PARTITIONS
+from optimizer.workload.stated_expectations import MOST_STATED, STATED_KEYS
 from optimizer.workload.streams import (
     DECIMAL,
     DIMENSION_KEYS,
@@ -41,6 +42,7 @@ _MEANINGS = {
     "allowed_lateness": "What comes later than this is left out until it is released. Default: nothing is.",
     "levels": "What is kept below the rows of complete days, months and years of long windows.",
     "keep_fine": "`heddle maintain` drops older partial aggregates where rows of days cover them, e.g. 90 days.",
+    "expect": "What is expected of its events: sentences such as price >= 0 mostly 0.999, or mappings.",
     "event_id": "A column whose values name events, so that those that come again are left out.",
     "format": "What the files are.",
     "path": "A file, folder or table; relative to this file.",
@@ -85,6 +87,11 @@ def streams_schema() -> dict[str, Any]:
         "propertyNames": {"minLength": 1, "maxLength": 255},
     }
     values["reader"] = {"enum": list(READERS)}
+    value_lists = dict.fromkeys(("between", "in"), {"type": "array", "items": _ANY})
+    keys = {key: value_lists.get(key, _ANY) for key in STATED_KEYS}
+    mapping = {"type": "object", "properties": keys, "required": ["column"], "additionalProperties": False}
+    expectation = {"anyOf": [{"type": "string"}, mapping]}
+    values["expect"] = {"type": "array", "items": expectation, "minItems": 1, "maxItems": MOST_STATED}
     values["table"] = {"type": "string", "pattern": rf"^\s*{TABLE.pattern}\s*$"}
     values["files"] = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[^/]+$"}
     names = {"type": "array", "items": _ANY, "maxItems": MOST_PARTITIONS}

@@ -18,6 +18,7 @@ from typing import Any
 
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.event_patterns import Pattern
+from optimizer.workload.expectations import Expectation, ExpectedRange
 from optimizer.workload.nested import LeafTypes, Nested
 from optimizer.workload.places import DimensionVersion as DimensionVersion
 from optimizer.workload.places import Origin as Origin
@@ -451,7 +452,8 @@ class ACQ:
     the group columns that are expressions, by their names in ``group_by``, which are what
     :func:`optimizer.workload.notation.written` writes of them. ``sets``: of a query with GROUPING SETS, ROLLUP or CUBE
     the group columns of each; an answer of one has null in the others. Its last group column then is the number of the
-    set (:func:`optimizer.workload.grouping_sets.grouping_ids`), named by all of them.
+    set (:func:`optimizer.workload.grouping_sets.grouping_ids`), named by all of them. ``expect``: what its answers are
+    checked for before they are published.
     """
 
     name: str
@@ -471,6 +473,7 @@ class ACQ:
     derived: tuple[tuple[str, Expression], ...] = _later(())
     top: Top | None = _later(None)
     sets: tuple[tuple[str, ...], ...] = _later(())
+    expect: tuple[Expectation, ...] = _later(())
 
     @property
     def kind(self) -> WindowKind:
@@ -567,10 +570,10 @@ class ACQ:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments,
+        """Hash of what the query answers: its meaning, not its owner, table, asset, expectations, layout or comments,
         whenever its stream began."""
         meaning = to_json(self if not self.window.has_origin else self.from_origin(EARLIEST))
-        for cosmetic in ("owner", "text", "table", "asset"):
+        for cosmetic in ("owner", "text", "table", "asset", "expect"):
             meaning.pop(cosmetic, None)
         return digest(meaning)
 
@@ -672,7 +675,7 @@ class Stream:
     (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema. ``dimensions``: those that
     its queries may join, whose attributes (:mod:`optimizer.workload.attribute_names`) are read as columns as well.
     ``keep_fine`` in microseconds: partial aggregates that are older may be dropped where levels cover them; None: none
-    are."""
+    are. ``expect``: what its events are checked for."""
 
     name: str
     source: Source
@@ -685,6 +688,7 @@ class Stream:
     nested: tuple[tuple[str, Nested], ...] = _later(())
     dimensions: tuple[Dimension, ...] = _later(())
     keep_fine: int | None = _later(None)
+    expect: tuple[Expectation, ...] = _later(())
 
     @property
     def revised_for(self) -> int:
@@ -750,6 +754,7 @@ _CLASSES = {
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
         *(AnswerTable, ACQ, Origin, Partition, Source, DimensionVersion, Dimension, Stream, Nested, Workload),
+        *(ExpectedRange, Expectation),
     )
 }
 

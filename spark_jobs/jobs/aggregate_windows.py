@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # last, where a task's log ends
     for diagnostic in record.diagnostics:
         print(Diagnostic(**diagnostic), file=sys.stderr, flush=True)
+    # what expectations block is no failure of the task: the others are published, and announced, and owners alerted
     return 1 if record.has_failed else 0
 
 

@@ -34,7 +34,8 @@ BATCH = 100
 
 State = Literal["open", "resolved", "test"]
 
-SEVERITIES = {"failed": "error", "blocked": "error", "late": "error", "silent": "warning", "test": "warning"}
+SEVERITIES = {"failed": "error", "blocked": "error", "late": "error", "silent": "warning"}
+SEVERITIES |= {"unexpected": "warning", "test": "warning"}
 
 Send = Callable[[Sequence[dict[str, Any]]], None]
 """Sends alerts (:meth:`Alert.to_json`). Raises HDL-635, or anything else, if that fails."""
@@ -103,6 +104,7 @@ class Alert:
 
 
 _WORDS = {"failed": "failing", "blocked": "blocked by checks", "late": "late", "silent": "silent"}
+_WORDS |= {"unexpected": "other than expected"}
 _OF_CONDITION = [each.name for each in fields(Condition)]
 _STORED = [each.name for each in fields(Alert) if each.name not in ("message", "hint")]
 

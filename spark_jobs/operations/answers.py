@@ -6,8 +6,9 @@ that its page shows. The values are :mod:`spark_jobs.operations.series`.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,10 +24,12 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Output
+from spark_jobs.audit.checks.data_docs import FOLDER, documents, query_page_name
 from spark_jobs.audit.unshared.comparison import stored_comparisons
 from spark_jobs.operations.series import (
     Choice,
     Compared,
+    ExpectedSeries,
     FailedAnswer,
     Group,
     Grouping,
@@ -55,6 +58,8 @@ from spark_jobs.pipeline.costs.money import CpuPrice, covered
 from spark_jobs.results.read import typed_rows
 from spark_jobs.results.rows import places
 from spark_jobs.store.settings import settings
+from spark_jobs.store.warehouse import checks_log
+from spark_jobs.store.warehouse.checks_log import CheckRow
 from spark_jobs.store.warehouse.publish_log import LogRow
 from spark_jobs.store.warehouse.registry import Registered
 from spark_jobs.store.warehouse.schemas import INSTANT, moment
@@ -267,6 +272,43 @@ def read_query(
         warehouse=str(warehouse.place),
         newest=_newest_window(rows) if len(rows) else None,
         late=_lateness(runs).get(name, 0) if query.window.at_most is not None else None,
+        expected=read_expected(warehouse, name, span),
+        released=tuple((row.begin, row.end, reason) for row in runs if (reason := row.record.released.get(name))),
+    )
+
+
+def read_expected(warehouse: Warehouse, name: str, span: Span | None = None) -> tuple[ExpectedSeries, ...]:
+    """The expectations of a query, or a stream, with their newest outcome and what was observed in a span."""
+    by_text: dict[str, list[CheckRow]] = {}
+    for row in checks_log.of_query(warehouse, name):
+        by_text.setdefault(row.check, []).append(row)
+    pages = documents(warehouse.place / FOLDER)
+    every = [_expected(rows, span, pages) for rows in by_text.values()]
+    return tuple(sorted(every, key=lambda each: (each.is_met, -each.end, each.text)))
+
+
+def _expected(rows: Sequence[CheckRow], span: Span | None, pages: Collection[str]) -> ExpectedSeries:
+    """The outcomes of one expectation, oldest first, as the page has them."""
+    newest, by_interval = rows[-1], {(row.begin, row.end): row for row in rows}
+    begin, end = (None, None) if span is None else (span.begin, span.end)
+    samples = (
+        Sample(row.end, row.observed, row.revision or 1)
+        for row in sorted(by_interval.values(), key=lambda row: row.end)
+        if row.observed is not None and (begin is None or row.end > begin) and (end is None or row.end <= end)
+    )
+    page = query_page_name(newest.run_id, newest.revision or 0, newest.query or "")
+    return ExpectedSeries(
+        newest.check.removeprefix("expect(").removesuffix(")"),
+        newest.severity or "",
+        newest.bound or "",
+        newest.success,
+        newest.observed,
+        newest.detail,
+        tuple(json.loads(newest.sample)) if newest.sample else (),
+        newest.begin,
+        newest.end,
+        tuple(samples),
+        page if page in pages else "",
     )
 
 

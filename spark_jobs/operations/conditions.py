@@ -1,4 +1,4 @@
-"""Conditions of queries that somebody has to know of: failed, blocked, late, silent.
+"""Conditions of queries that somebody has to know of: failed, blocked, late, silent, unexpected.
 
 :func:`conditions` computes them from what the warehouse records, and reads no clock: the same records and moment give
 the same conditions, in any order of the records. :func:`watched` reads the records.
@@ -27,7 +27,7 @@ from spark_jobs.store.warehouse.registry import Registered
 from spark_jobs.store.warehouse.schemas import INSTANT
 from spark_jobs.store.warehouse.warehouse import Warehouse
 
-Kind = Literal["failed", "blocked", "late", "silent", "test"]
+Kind = Literal["failed", "blocked", "late", "silent", "unexpected", "test"]
 """What is wrong; ``test``: nothing, somebody tries a channel."""
 
 LOOKED_AT = 300
@@ -39,10 +39,16 @@ LOOKED_BACK = 7 * DAY
 BLOCKING = ("HDL-530", "HDL-531")
 """Codes of checks that keep an interval unpublished."""
 
+UNPUBLISHED = (*BLOCKING, publish_log.BLOCKED)
+"""Codes of checks that keep answers unpublished, of all queries or of one."""
+
 NOT_OF_QUERIES = ("HDL-510", "HDL-512", "HDL-541", "HDL-903")
 """Codes of runs that ended because another one was first, or because somebody stopped them."""
 
 LATE, WITHOUT_ANSWERS, WITHOUT_EVENTS = "HDL-636", "HDL-637", "HDL-413"
+
+UNEXPECTED = "HDL-565"
+"""Code of answers that were published although they are not what their owner expects."""
 
 GRACE = 60 * SECOND
 """Time that an answer may take (microseconds) beyond that of the newest run, before the query is overdue."""
@@ -139,11 +145,12 @@ def conditions(seen: Watched) -> list[Condition]:
     """The conditions of all running queries, by query, kind and code."""
     running = {name: query for name, query in seen.queries.items() if query.state(seen.now) == "running"}
     rows = sorted(seen.rows, key=lambda row: (row.at, row.begin, row.end, row.revision, row.run_id))
-    troubles = {row: _troubles(row, running) for row in rows if row.event == "failed" or row.record.has_failed}
+    troubles = {row: _troubles(row, running) for row in rows if row.event == "failed" or _has_errors(row)}
     all_conditions = [
         *_unanswered(running, rows, troubles),
         *_late(seen, running, rows),
         *_silent(seen, running, rows, troubles),
+        *_unexpected(running, rows),
     ]
     return sorted(all_conditions, key=lambda condition: condition.key)
 
@@ -202,14 +209,30 @@ def _troubles(row: LogRow, running: Mapping[str, Registered]) -> dict[str, _Trou
     for name, query in running.items():
         if query.since > row.at:
             continue
-        stored = of_query.get(name) or (of_stream.get(query.query.stream) if of_stream else None) or of_run
+        stored = (
+            of_query.get(name)
+            or _of_blocked(row, name)
+            or (of_stream.get(query.query.stream) if of_stream else None)
+            or of_run
+        )
         if of_run is not None and of_run["code"] in BLOCKING:
             stored = of_run
         if stored is None or stored["code"] in NOT_OF_QUERIES or _is_wrong_call(stored["code"]):
             continue
-        kind: Kind = "blocked" if stored["code"] in BLOCKING else "failed"
+        kind: Kind = "blocked" if stored["code"] in UNPUBLISHED else "failed"
         troubles[name] = _Trouble(kind, stored["code"], stored["message"], stored.get("hint", ""))
     return troubles
+
+
+def _of_blocked(row: LogRow, name: str) -> Mapping[str, Any] | None:
+    """The finding that blocks a query, if it is about its stream."""
+    texts = row.record.blocked.get(name)
+    hint = "correct the events and `heddle repair`, or publish the answers: `heddle release`"
+    return {"code": publish_log.BLOCKED, "message": f"expected {'; '.join(texts)}", "hint": hint} if texts else None
+
+
+def _has_errors(row: LogRow) -> bool:
+    return row.record.has_failed or bool(row.record.blocked)
 
 
 _UNKNOWN = {"code": "HDL-900", "message": "the run failed", "hint": ""}
@@ -300,6 +323,36 @@ def _silent(
             # a run that failed to answer a query does not tell whether there is an answer
             answered = [row for row in published if name not in troubles.get(row, {})]
             yield from _without_answers(seen, name, query, answered)
+
+
+def _unexpected(running: Mapping[str, Registered], rows: Sequence[LogRow]) -> Iterator[Condition]:
+    """Conditions of queries whose answers were published with a warning by the run with the newest interval."""
+    published = sorted((row for row in rows if row.event == "published"), key=lambda row: (row.end, row.at))
+    if not published:
+        return
+    warned = [_warned(row) for row in published[::-1]]
+    for name, message in warned[0].items():
+        if name not in running or running[name].since > published[-1].at:
+            continue
+        streak = published[::-1][: _leading(name, warned)]
+        since, begin = min(row.at for row in streak), min(row.begin for row in streak)
+        span = published[-1].interval.replace("/", " to ")
+        hint = "look at the rows that are named; the page of the query has what was observed over time"
+        about = f"{name} was published for {span}, but {message}"
+        yield Condition(
+            name, "unexpected", UNEXPECTED, running[name].last.owner, since, begin, streak[0].end, about, hint
+        )
+
+
+def _leading(name: str, sets: Iterable[Collection[str]]) -> int:
+    """Number of the first sets in a row that have a name."""
+    return sum(1 for _ in takewhile(lambda each: name in each, sets))
+
+
+def _warned(row: LogRow) -> dict[str, str]:
+    """The first warning of a run about what the owner of each query expects, by query."""
+    warnings = [stored for stored in row.record.diagnostics if stored["code"] == UNEXPECTED and stored["query"]]
+    return {stored["query"]: stored["message"] for stored in reversed(warnings)}
 
 
 def _quiet(stream: str, published: Iterable[LogRow]) -> list[LogRow]:

@@ -45,7 +45,9 @@ from spark_jobs.windows.partials.stored_coverage import coverage, is_current
 
 ERASED = "erased by `heddle maintain --erase`"
 
-QUOTING = ("HDL-404",)
+ERASED_SAMPLE = json.dumps([ERASED])
+
+QUOTING = ("HDL-404", "HDL-539", "HDL-565")
 """Codes of findings whose messages quote a value of a row."""
 
 _ENTRY = re.compile(r"(\d{20})\.(?:checkpoint\b.*\.parquet|json)", re.ASCII)
@@ -162,6 +164,7 @@ def scrub(warehouse: Warehouse, dry_run: bool) -> int:
     texts and pages."""
     changed = _rewritten(warehouse, "publish_log", "record", _without_values, dry_run)
     changed += _rewritten(warehouse, "quality_results", "detail", _without_examples, dry_run)
+    changed += _rewritten(warehouse, "quality_results", "sample", _without_sample, dry_run)
     folder = warehouse.place / DATA_DOCS
     shown = [file.name for file in folder.listed() if _shows_examples(folder / file.name)]
     for name in shown:
@@ -184,6 +187,10 @@ def _without_values(row: Mapping[str, Any]) -> str | None:
 
 def _without_examples(row: Mapping[str, Any]) -> str | None:
     return None if row["success"] or row["detail"] in (None, "", ERASED) else ERASED
+
+
+def _without_sample(row: Mapping[str, Any]) -> str | None:
+    return None if row.get("sample") in (None, "", ERASED_SAMPLE) else ERASED_SAMPLE
 
 
 def _shows_examples(file: Place) -> bool:

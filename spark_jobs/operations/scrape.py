@@ -133,7 +133,7 @@ def statistics_of(row: LogRow) -> dict[str, float]:
         "heddle.answers": row.answers or 0 if row.event == "published" else 0,
         "heddle.scanned_events": record.rows_scanned,
         "heddle.late_refreshes": len(record.lateness),
-        "heddle.blocked_queries": len(errors),
+        "heddle.blocked_queries": len(errors | record.blocked.keys()),
         "heddle.failed_checks": sum(not check["success"] for check in record.checks),
         "heddle.lag_seconds": (row.at - row.end) / 1e6,
     }
@@ -156,8 +156,10 @@ def _queries(
 
 
 def blocked_by(record: RunRecord, queries: Iterable[ACQ]) -> set[str]:
-    """The names of the queries that a run could not answer: their stream could not be read, or an error names them."""
+    """The names of the queries that a run has not answered: their stream could not be read, an error names them, or
+    expectations block them."""
     failed = {str(each["query"]) for each in record.diagnostics if each["severity"] == "error" and each.get("query")}
+    failed |= record.blocked.keys()
     return {query.name for query in queries if query.name in failed or query.stream in record.failed}
 
 

@@ -210,12 +210,35 @@ class Happened:
 
 
 @dataclass(frozen=True)
+class ExpectedSeries:
+    """Outcomes of an expectation of a query.
+
+    ``text``, ``severity``, ``bound``: of the newest outcome, which says whether it ``is_met``, what was ``observed``
+    and ``detail``; ``sample``: rows that are not as expected; ``begin``, ``end``: its interval. ``samples``: observed
+    values by the end of their interval, oldest first.
+    """
+
+    text: str
+    severity: str
+    bound: str
+    is_met: bool
+    observed: float | None
+    detail: str
+    sample: tuple[str, ...]
+    begin: int
+    end: int
+    samples: tuple[Sample, ...]
+    docs: str = ""
+
+
+@dataclass(frozen=True)
 class QueryView:
     """All that the page of one query shows.
 
     ``answers``: in the span, of the definition in force; ``earlier``: those of definitions before it, which are not
     drawn; ``groups``: how many the span has, of which ``top`` have the largest newest values; ``group``: the key of the
-    one that was chosen, "" for the top ones; ``revised``: samples of a revision after the first.
+    one that was chosen, "" for the top ones; ``revised``: samples of a revision after the first. ``released``:
+    intervals that were published although an expectation blocked them, with the reason.
     """
 
     now: datetime
@@ -239,6 +262,8 @@ class QueryView:
     warehouse: str
     newest: tuple[int, int, int] | None = None
     late: int | None = None
+    expected: tuple[ExpectedSeries, ...] = ()
+    released: tuple[tuple[int, int, str], ...] = ()
 
 
 # -------------------------------------------------------------------------------------------- streams and days

@@ -18,6 +18,7 @@ from spark_jobs.operations.fine_partials import DroppedFine, dropped_fine
 from spark_jobs.pipeline.planning.query_files import MissingQuery, missing_queries
 from spark_jobs.pipeline.run.declarations import OlderDeclaration, on_earlier_declarations
 from spark_jobs.pipeline.run.dimensions import OlderVersion, on_older_versions
+from spark_jobs.pipeline.run.release import BlockedAnswers, blocked_answers
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, publish_log, registry
 from spark_jobs.store.warehouse.checks_log import CheckCounts
@@ -72,7 +73,8 @@ class WarehouseStatus:
     - ``without_time``: events that no run can answer, by stream and file;
     - ``warnings``: events far from all others of their stream (HDL-475);
     - ``fine``: fine partial aggregates that are dropped, of each stream that has some;
-    - ``problems``: problems of the tables.
+    - ``problems``: problems of the tables;
+    - ``blocked``: the answers that expectations keep unpublished.
     """
 
     root: Place
@@ -89,6 +91,7 @@ class WarehouseStatus:
     warnings: tuple[Diagnostic, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     fine: tuple[DroppedFine, ...] = ()
+    blocked: tuple[BlockedAnswers, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The fields as ``heddle status --json`` prints them."""
@@ -108,6 +111,7 @@ class WarehouseStatus:
             **({"missing_queries": [asdict(query) for query in self.missing]} if self.missing else {}),
             **({"declared_otherwise": [interval.to_json() for interval in self.older]} if self.older else {}),
             **({"older_dimensions": [older.to_json() for older in self.on_older]} if self.on_older else {}),
+            **({"blocked": [each.to_json() for each in self.blocked]} if self.blocked else {}),
             **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
             **({"fine_dropped": [fine.to_json() for fine in self.fine]} if self.fine else {}),
         }
@@ -144,6 +148,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(_far(warehouse, plan)),
         (publish_log.lost_commits(lost).diagnostic,) if (lost := publish_log.lost_publications(warehouse)) else (),
         tuple(dropped_fine(warehouse, plan)),
+        tuple(blocked_answers(warehouse)),
     )
 
 

@@ -93,7 +93,10 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
         span = "" if begin is None and end is None else " of this time"
         raise HeddleError("HDL-548", f"no run has answered {query}{span}", "`heddle run` or `heddle backfill` does")
     last = runs[-1]
-    by_itself = any(diagnostic["query"] == query for diagnostic in last.record.diagnostics)
+    by_itself = any(
+        diagnostic["query"] == query and diagnostic["severity"] == "error" for diagnostic in last.record.diagnostics
+    )
+    by_itself |= query in last.record.blocked
     reasons = _reasons(last.record.diagnostics, query, streams[last.plan_version])
     if last.event == "failed" or by_itself or streams[last.plan_version] in last.record.failed:
         why = f"{reasons[0]['code']} {reasons[0]['message']}" if reasons else "`heddle status` shows the run"

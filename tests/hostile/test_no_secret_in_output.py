@@ -68,6 +68,9 @@ SELECT symbol, count(*) AS n, -- of //me:{mark("comment_inside")}@db
 FROM trades WINDOW RANGE '1 hour' SLIDE '30 minutes' ON ts GROUP BY symbol;
 -- name: other
 SELECT count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;
+-- name: blocked
+-- expect: n > 1000
+SELECT count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts WHERE price > 0;
 """
 
 STREAMS = """
@@ -133,6 +136,7 @@ CASES: dict[str, tuple[tuple[str, ...], ...]] = {
     "calibrate": (("--quick",),),
     "audit": (INTERVAL, ("--files",)),
     "quarantine": ((),),
+    "release": (("blocked", "--reason", f"see postgresql://me:{mark('reason')}@db"),),
     "pause": (("other", "--reason", f"see postgresql://me:{mark('reason')}@db"),),
     "resume": (("other",),),
     "queries": ((), ("--at", "2013-07-02")),
@@ -230,7 +234,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         rows = {"ts": moments, "symbol": ["A", "B"] * 6, "price": [1.5] * 12}
         schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("symbol", pa.string()), ("price", pa.float64())])
         pq.write_table(pa.table(rows, schema), folder / "trades" / "first.parquet")
-        assert heddle("run", *CASES["run"][0]).code == 0
+        # the answers of one query are not what is expected
+        assert heddle("run", *CASES["run"][0]).code == 3
         yield folder
     redaction._given.clear()
     redaction._given.update(saved)

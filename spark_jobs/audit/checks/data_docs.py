@@ -33,6 +33,11 @@ def page_name(seed: str) -> str:
     return digest(seed) + ".html"
 
 
+def query_page_name(run_id: str, revision: int, query: str) -> str:
+    """The name of the page of the expectations of one query in a run."""
+    return page_name(digest([run_id, revision, query]))
+
+
 def document(result: Any, facts: Mapping[str, str]) -> dict[str, Any]:
     """Content to store of a validation result (Great Expectations'). ``facts``: lines for the head of its page.
 

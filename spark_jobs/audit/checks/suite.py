@@ -18,7 +18,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
@@ -140,13 +140,14 @@ def _serve() -> None:
 
 
 def great_expectations() -> Any:
-    """Great Expectations, whose import takes seconds: less than half without Spark and SQL, of which nothing here gives
-    it any data, and without distributions, charts, schemas of JSON and Markdown, which no expectation here is about."""
+    """Great Expectations, whose import takes seconds: less than half without SQL, of which nothing here gives it any
+    data, without Spark unless this process has it already, and without distributions, charts, schemas of JSON and
+    Markdown, which no expectation here is about."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     is_new = "great_expectations" not in sys.modules
     with (
         Uncollected(),
-        Absent("pyspark"),
+        nullcontext() if "pyspark" in sys.modules else Absent("pyspark"),
         Absent("sqlalchemy"),
         Deferred("scipy.stats", "altair", "jsonschema", "mistune"),
     ):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -39,6 +40,9 @@ from spark_jobs.streams.sources.folders import newest_folders
 
 FILE = "planned.json"
 
+SUITE = re.compile(rb"--\s*expect\s+suite\b", re.IGNORECASE)
+"""A line that attaches a suite of Great Expectations."""
+
 LIBRARIES = ("sqlglot", "numpy", "scipy", "numba")
 """Libraries that decide the meaning of a query, or the plan that a search finds."""
 
@@ -55,6 +59,9 @@ def fingerprint(request: PlanningRequest) -> str | None:
             data = path.read_bytes()
             content.update(f"{len(data)} {os.path.abspath(path)}\0".encode())  # noqa: PTH100 - of links the name
             content.update(data)
+            if SUITE.search(data) is not None:
+                # the files of suites are read with the queries
+                return None
     except (OSError, HeddleError):
         return None
     absolute = [os.path.abspath(path) for path in paths]  # noqa: PTH100

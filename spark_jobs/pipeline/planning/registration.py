@@ -100,6 +100,7 @@ class RegistrationRequest:
                 what += ["owner"] if same and was.last.owner != query.owner else []
                 what += ["asset"] if same and was.last.asset != query.asset else []
                 what += ["table"] if same and was.table != query.table else []
+                what += ["expectations"] if same and was.last.expect != query.expect else []
                 what += ["file"] if was.file is not None and file not in (None, was.file) else []
                 diff_lines += [f"~ query {query.name} ({', '.join(what)})"] if what else []
         diff_lines += [f"+ query {query.name}" for query in queries if query.name not in live]

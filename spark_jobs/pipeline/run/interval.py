@@ -30,6 +30,7 @@ from spark_jobs.pipeline.run.values import (
     Allocated,
     PreparedRun,
     PublishedRun,
+    ReleaseRequest,
     Report,
     Run,
     RunRequest,
@@ -39,7 +40,7 @@ from spark_jobs.results import tables
 from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.plans import load_plan
-from spark_jobs.store.warehouse.publish_log import RunRecord
+from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.untimed import standing_without_time, warnings
 from spark_jobs.windows.partials.stored_coverage import EVER
@@ -62,6 +63,7 @@ def run(
     late: bool = False,
     checks: str | None = None,
     allow_empty: bool = True,
+    release: ReleaseRequest | None = None,
     report: Report = lambda line: None,
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
@@ -82,7 +84,8 @@ def run(
     engine = engine_of(engine, run_id)
     engine.check()
     _ = configured.local_events, configured.task_memory
-    request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level, allow_empty)
+    options = recompute, live, late, level, allow_empty, release
+    request = RunRequest(plan_version, begin, end, run_id, clock, *options)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
@@ -142,6 +145,8 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
             _count_refreshes(run.record, prepared, filled.ends, unanswered)
     with run.stage("audit", "checking the answers"):
         checked = checks_stage.check(run, answers)
+        if run.record.blocked:
+            _count_refreshes(run.record, prepared, filled.ends, [*unanswered, *run.record.blocked])
     with run.stage("publish", "publishing"):
         run.record.diagnostics += _others(run)
         published = publication.publish(run, checked)
@@ -276,8 +281,21 @@ def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated
     base = None if run.request.recompute else narrowing.narrowing_base(run.warehouse, prepared)
     if base is not None and run.request.asks_more_than(base):
         base = None
+    if run.request.release is not None:
+        _check_release(run.request.release, prepared, base)
     _allocate(run, prepared.content)
     return Allocated(prepared, base, publications[-1] if publications else None, table_version)
+
+
+def _check_release(release: ReleaseRequest, prepared: PreparedRun, base: LogRow | None) -> None:
+    """Raises HDL-568 unless a run would compute exactly the answers that were blocked."""
+    is_same = base is not None and (base.revision, base.content) == (
+        release.revision,
+        publish_log.blocked_content(prepared.content, base.record.blocked),
+    )
+    if not is_same:
+        message = f"something that decides the answers of {release.query} has changed since they were blocked"
+        raise HeddleError("HDL-568", message, "`heddle repair` computes and judges them again")
 
 
 def _allocate(run: Run, content: str) -> None:

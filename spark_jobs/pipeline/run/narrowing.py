@@ -50,7 +50,8 @@ def changed_since(
     radius = changed_windows(warehouse, prepared, prepared.work, prepared.sources, prepared.ends, publication).radius
     if prepared.content == publication.content and not is_part and not radius.queries:
         return None
-    return replace(radius, dimensions=tuple(sorted({name for names in revising.values() for name in names})))
+    joined = tuple(sorted({name for names in revising.values() for name in names}))
+    return replace(radius, dimensions=joined, blocked=tuple(sorted(publication.record.blocked)))
 
 
 def changed_windows(

@@ -95,10 +95,16 @@ def fill(run: Run, allocated: Allocated) -> FilledRun:
         changed = narrowing.changed_windows(run.warehouse, prepared, work, sources, ends, since)
         record.radius = asdict(changed.radius)
         names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
-        record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
+        # the answers that expectations have blocked are judged again, all of them
+        blocked = {} if allocated.base is None else dict.fromkeys(allocated.base.record.blocked, None)
+        again: Instants = {**changed.instants, **{name: None for name in names if name in blocked}}
+        if prepared.request.release is not None:
+            # nothing else has changed
+            again = {prepared.request.release.query: None}
+        record.narrow = allocated.base is not None and any(again.get(name, ()) is not None for name in names)
         dimensions.note_earlier_versions(run.warehouse, record, prepared, since, record.narrow)
         if record.narrow:
-            instants = changed.instants
+            instants = again
             narrowed = narrowing.narrowed_plan(plan, instants)
     record.known = _known(prepared, plan, allocated.base if instants is not None else None, instants)
     content = preparation.content_hash(

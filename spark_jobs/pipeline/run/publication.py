@@ -19,7 +19,7 @@ from optimizer.workload.values import ACQ
 from spark_jobs.pipeline.costs import measurements
 from spark_jobs.pipeline.costs.measurements import NO_STREAM, Measured, groups_per_fragment
 from spark_jobs.pipeline.run import narrowing
-from spark_jobs.pipeline.run.values import AnsweredRun, CheckedRun, Instants, PublishedRun, Run
+from spark_jobs.pipeline.run.values import AnsweredRun, CheckedRun, FilledRun, Instants, PublishedRun, Run
 from spark_jobs.results.revisions import STORED, Answered, Readers, Unchanged
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse import checks_log, publish_log, registry
@@ -36,19 +36,15 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     """Publish the staged files as the answer of the interval, in one commit.
 
     Replaced are the answers of the queries that were answered, of instants in (begin, end], and of nobody else: what is
-    stored of queries that are not answered now (removed, paused, of a stream that cannot be read) stays. If the run is
-    narrow, only its instants are replaced, as the version of the table that it goes on from has all others; and of
-    those only the answers that differ (:func:`_different`).
+    stored of queries that are not answered now (removed, paused, blocked, of a stream that cannot be read) stays. If
+    the run is narrow, only its instants are replaced, as the version of the table that it goes on from has all others;
+    and of those only the answers that differ (:func:`_different`).
     Raises HDL-541 if they were published again meanwhile, or anything of the interval was by a run that knew more of
     the source, or, if both are live runs, at all.
     """
     record, answered = run.record, checked.answered
     filled, allocated = answered.filled, answered.filled.allocated
-    until = {
-        query.name: filled.ends[query.stream] if query.until is None else min(filled.ends[query.stream], query.until)
-        for query in filled.plan.workload.queries
-        if query.stream in filled.sources
-    }
+    until = {name: at for name, at in last_instants(filled).items() if name not in record.blocked}
     since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
     readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     rewritten = Rewritten()
@@ -70,6 +66,15 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     for file in set(answered.staged) - set(staged):
         (run.warehouse.place / "results" / file.path).remove()
     return PublishedRun(checked, table_version, readers)
+
+
+def last_instants(filled: FilledRun) -> dict[str, int]:
+    """The last instant that a run answers of each query (microseconds), by its name."""
+    return {
+        query.name: filled.ends[query.stream] if query.until is None else min(filled.ends[query.stream], query.until)
+        for query in filled.plan.workload.queries
+        if query.stream in filled.sources
+    }
 
 
 def _counted(answered: AnsweredRun) -> Answered | None:
@@ -143,7 +148,9 @@ def _different(
     different: list[DataFile] = []
     for day, some in _pieces(staged):
         files = [file for file in warehouse.files("results", day, day, current) if not _is_outside(file, record)]
-        unchanged.add(pa.concat_tables(_unified(read_file(root / file.path, STORED)) for file in some), stored(files))
+        unchanged.add(
+            pa.concat_tables(with_declared_columns(read_file(root / file.path, STORED)) for file in some), stored(files)
+        )
         for file in some:
             rows = read_file(root / file.path)
             stays = unchanged.holds(rows)
@@ -170,14 +177,16 @@ def _pieces(staged: Sequence[DataFile]) -> Iterator[tuple[str, list[DataFile]]]:
         yield day, some
 
 
-def _unified(rows: pa.Table) -> pa.Table:
-    """Rows of results with all columns of :data:`spark_jobs.results.revisions.STORED`, in their declared types."""
-    fields = [RESULTS.field(name) for name in STORED]
+def with_declared_columns(rows: pa.Table, names: Sequence[str] = STORED) -> pa.Table:
+    """Rows of results with some columns, those of :data:`spark_jobs.results.revisions.STORED` unless others are named,
+    in their declared types.
+    """
+    fields = [RESULTS.field(name) for name in names]
     known = rows.schema.names
     columns = [
         rows[each.name].cast(each.type) if each.name in known else pa.nulls(len(rows), each.type) for each in fields
     ]
-    return pa.table(columns, names=STORED)
+    return pa.table(columns, names=list(names))
 
 
 def _is_outside(file: Mapping[str, Any], record: RunRecord) -> bool:

@@ -46,6 +46,16 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class ReleaseRequest:
+    """Request to publish the answers of a ``query`` that its expectations block, as of a ``revision``, for a
+    ``reason``."""
+
+    query: str
+    reason: str
+    revision: int
+
+
+@dataclass(frozen=True)
 class RunRequest:
     """Request for a run: the answers of the interval [begin, end) by a plan.
 
@@ -66,6 +76,8 @@ class RunRequest:
         Extent of the checks of answers, of :data:`spark_jobs.store.settings.CHECKS`.
     allow_empty
         Publish an interval after the newest event, too, as idle. Otherwise it fails with HDL-476.
+    release
+        The blocked answers to publish all the same; nothing else is answered again.
     """
 
     plan_version: int
@@ -78,6 +90,7 @@ class RunRequest:
     late: bool = False
     checks: str = CHECKS[0]
     allow_empty: bool = True
+    release: ReleaseRequest | None = None
 
     def asks_more_than(self, published: LogRow) -> bool:
         """Return whether the request asks for more checks than the published answers had."""

@@ -20,6 +20,9 @@ FAILED = ~ds.field("success")
 AUDITED = ds.field("audited").is_valid()
 """Condition of rows that name what was audited."""
 
+OF_EXPECTATIONS = ("query", "owner", "kind", "severity", "observed", "bound", "unexpected", "sample", "revision")
+"""Columns of expectations of owners, which are null for other checks."""
+
 LOOKED_BACK = 1_000
 """So many checks of the past are looked at for what was audited when."""
 
@@ -33,6 +36,10 @@ class CheckRow:
 
     ``detail``: only of rows that were read with it. ``audited``: labels of what a recomputed sample covers
     (:attr:`spark_jobs.audit.checks.recompute.Drawn.labels`).
+
+    Of expectations of owners alone: the ``query`` (``kind`` "answers") or stream ("events") that one is of, its
+    ``owner`` and ``severity``; what was ``observed`` (a number, or the share of rows that are as expected), the
+    ``bound``, how many rows are ``unexpected``, a ``sample`` of them (JSON list of texts), and the ``revision``.
     """
 
     run_id: str
@@ -43,6 +50,15 @@ class CheckRow:
     at: int
     detail: str = ""
     audited: Sequence[str] = ()
+    query: str | None = None
+    owner: str | None = None
+    kind: str | None = None
+    severity: str | None = None
+    observed: float | None = None
+    bound: str | None = None
+    unexpected: int | None = None
+    sample: str | None = None
+    revision: int | None = None
 
 
 def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
@@ -57,6 +73,7 @@ def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
             "detail": row.detail,
             "at": moment(row.at),
             "audited": json.dumps(list(row.audited)) if row.audited else None,
+            **{name: getattr(row, name) for name in OF_EXPECTATIONS},
         }
         for row in rows
     ]
@@ -98,6 +115,16 @@ def newest_failed(warehouse: Warehouse, most: int) -> list[CheckRow]:
     return failed
 
 
+def of_query(warehouse: Warehouse, query: str, kind: str = "answers") -> list[CheckRow]:
+    """The outcomes of the expectations of a query, or of a stream (``kind`` "events"), oldest first."""
+    if "query" not in {field.name for field in warehouse.table("quality_results").schema().fields}:
+        return []
+    # an earlier Heddle knows no expectations, and its rows no query
+    own = (ds.field("query") == query) & (ds.field("kind") == kind)
+    stored = warehouse.stored_rows("quality_results", [*_LIGHT, "detail", *OF_EXPECTATIONS], own).sort_by("at")
+    return _of_table(stored)
+
+
 _LIGHT = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
 
 
@@ -114,6 +141,7 @@ def _of_table(stored: pa.Table) -> list[CheckRow]:
             row["success"],
             row["at"],
             row.get("detail") or "",
+            **{name: row.get(name) for name in OF_EXPECTATIONS},
         )
         for row in stored.cast(schema).to_pylist()
     ]

@@ -28,11 +28,15 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.redaction import redacted
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant, instant_of_text
+from optimizer.workload.values import digest
 from spark_jobs.store.warehouse import log_counts, quarantine
 from spark_jobs.store.warehouse.data_files import reading
 from spark_jobs.store.warehouse.quarantine import LeftOut
 from spark_jobs.store.warehouse.schemas import INSTANT, READ, moment
 from spark_jobs.store.warehouse.warehouse import Warehouse
+
+BLOCKED = "HDL-539"
+"""The answers of a query are not what its owner expects, and are not published; those of all others are."""
 
 
 @dataclass
@@ -75,7 +79,9 @@ class RunRecord:
     joined with it, those without a row, those with a null in the key, and some keys without a row.
 
     ``checked``: the level at which the answers were checked before they were published
-    (:data:`spark_jobs.store.settings.CHECKS`).
+    (:data:`spark_jobs.store.settings.CHECKS`). ``blocked``: by query the expectations of its owner for which its
+    answers of the interval stay unpublished; ``released``: by query the reason for which they are published all the
+    same.
 
     ``engine``: the engine, as "spark local[2]" or "local", and ``engine_because`` the reason for it; of Spark the
     id of the application, the address of its UI or history, and its ``jobs``
@@ -127,6 +133,8 @@ class RunRecord:
     wall_seconds: dict[str, float] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     checked: str = "all"
+    blocked: dict[str, list[str]] = field(default_factory=dict)
+    released: dict[str, str] = field(default_factory=dict)
     engine: str = ""
     engine_because: str = ""
     application: str = ""
@@ -155,8 +163,8 @@ class RunRecord:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a part of the requested work was not done."""
-        return any(diagnostic["severity"] == "error" for diagnostic in self.diagnostics)
+        """Return whether a part of the requested work was not done, other than by the expectations of owners."""
+        return any(each["severity"] == "error" and each["code"] != BLOCKED for each in self.diagnostics)
 
     @property
     def answered_until(self) -> dict[str, int]:
@@ -608,6 +616,24 @@ def revision_of(warehouse: Warehouse, record: RunRecord, content: str, recompute
     return warehouse.leased(step)
 
 
+def blocked_content(content: str, blocked: Collection[str]) -> str:
+    """The content of a publication without the answers of some queries: another than that of any run, so that a run
+    over the interval judges them again."""
+    return digest([content, "blocked", sorted(blocked)]) if blocked else content
+
+
+def note_content(warehouse: Warehouse, record: RunRecord, content: str) -> None:
+    """Note that a run is about to publish another content under its revision, and what it has recorded by now. If it
+    dies before it logs the publication, that is what is logged (:func:`reconcile`)."""
+
+    def step(token: int) -> None:
+        since = warehouse.version("publish_log")
+        row = _row_of(record, "allocated", content, None, record.revision)
+        warehouse.append("publish_log", [row.to_row()], token, since=since)
+
+    warehouse.leased(step)
+
+
 def reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
     """Log the publications that a crash prevented from being logged, of every interval that overlaps [begin, end). The
     results table is the truth.
@@ -633,8 +659,10 @@ def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[LogRow, 
     logged = {(row.interval, row.revision) for row in known if row.event == "published"}
     results = warehouse.table("results")
     unlogged = []
-    for row in known:
-        if row.event != "allocated" or (row.interval, row.revision) in logged:
+    # the newest of a revision has what it came to
+    allocated = {(row.interval, row.revision): row for row in known if row.event == "allocated"}
+    for row in allocated.values():
+        if (row.interval, row.revision) in logged:
             continue
         application = f"results/{row.interval}"
         newest = results.transaction_version(application) or 0

@@ -1,10 +1,10 @@
 """Registered queries, with their dates, owners and pauses: the events of ``workload_queries``.
 
-A query is *registered* by a plan that has it. It is *replaced* if it gets another meaning, owner or table, or
-becomes an asset or is one no more. It is *moved* when it comes from another file. It is *removed* when a user
-requests it: by its name, or by declaring that some files are the complete workload. A *paused* query stays
-registered and is in no plan until it is resumed; its published answers stay. Nothing is ever deleted from the
-table: the state of a query is the sum of its events.
+A query is *registered* by a plan that has it. It is *replaced* if it gets another meaning, owner or table,
+other expectations, or becomes an asset or is one no more. It is *moved* when it comes from another file. It is
+*removed* when a user requests it: by its name, or by declaring that some files are the complete workload. A *paused*
+query stays registered and is in no plan until it is resumed; its published answers stay. Nothing is ever deleted from
+the table: the state of a query is the sum of its events.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.errors.redaction import redacted
+from optimizer.workload.expectations import Expectation
 from optimizer.workload.values import ACQ, AnswerTable, from_json, to_json
 from spark_jobs.store.warehouse.schemas import micros, moment
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -66,6 +67,12 @@ class QueryEvent:
         # most are none: their definitions are not read
         return '"asset"' in self.definition and bool(json.loads(self.definition).get("asset", False))
 
+    @property
+    def expect(self) -> tuple[Expectation, ...]:
+        """Expectations that the query's answers are checked for before they are published."""
+        # most have none
+        return from_json(json.loads(self.definition).get("expect", [])) if '"expect"' in self.definition else ()
+
 
 @dataclass(frozen=True)
 class Registered:
@@ -96,7 +103,7 @@ class Registered:
     @property
     def cosmetics(self) -> tuple[object, ...]:
         """The registered properties other than its meaning."""
-        return self.last.owner, self.table, self.last.asset
+        return self.last.owner, self.table, self.last.asset, self.last.expect
 
     @property
     def table(self) -> AnswerTable | None:
@@ -201,6 +208,11 @@ def check_registered(registered: Mapping[str, Registered], names: Sequence[str])
             raise HeddleError("HDL-521", f"there is no registered query {name}", meant(name, live, "registered"))
 
 
+def _cosmetics(query: ACQ) -> tuple[object, ...]:
+    """Properties of a query that :attr:`Registered.cosmetics` has."""
+    return query.owner, query.table, query.asset, query.expect
+
+
 def changes(
     registered: Mapping[str, Registered],
     queries: Sequence[ACQ],
@@ -224,7 +236,7 @@ def changes(
         file = (files or {}).get(query.name, last)
         if was is None:
             query_events.append((query, "registered", file))
-        elif (was.last.fingerprint, *was.cosmetics) != (query.fingerprint, query.owner, query.table, query.asset):
+        elif (was.last.fingerprint, *was.cosmetics) != (query.fingerprint, *_cosmetics(query)):
             query_events.append((query, "replaced", file))
         elif file != last:
             query_events.append((query, "moved", file))

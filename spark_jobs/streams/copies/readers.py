@@ -51,10 +51,17 @@ def known_streams(path: StrPath) -> tuple[tuple[str, ...], dict[str, Stream], li
             if not has_columns(stream):
                 stream, warnings = discovered(stream)
                 diagnostics += warnings
-            known[name] = stream
+            known[name] = _as_expected(stream, path) if stream.expect else stream
         except HeddleError as error:
             diagnostics.append(error.diagnostic)
     return tuple(declared), known, diagnostics
+
+
+def _as_expected(stream: Stream, path: StrPath) -> Stream:
+    # the parser's library is not for those who expect nothing of a stream
+    from optimizer.language.expectations import with_expectations
+
+    return with_expectations(stream, str(path))
 
 
 def known_dimensions(declared: Sequence[Dimension]) -> tuple[tuple[Dimension, ...], list[Diagnostic]]:

@@ -36,7 +36,8 @@ class LateDataImpact:
     - ``queries``: the queries with the number of their ``windows`` that contain such an event which passes the query's
       filter, or may contain any event, are due now and were not due then;
     - ``declared``: the streams whose declaration has changed since; all windows of their queries count;
-    - ``dimensions``: the dimensions that have changed since, whose changed rows are those of such an event.
+    - ``dimensions``: the dimensions that have changed since, whose changed rows are those of such an event;
+    - ``blocked``: the queries whose answers are not published, as they are not what their owners expect.
 
     Files that went cannot be read: their possible events count by time only, and so do rows shown by a feed. Windows of
     rows are not counted (their queries are).
@@ -50,6 +51,7 @@ class LateDataImpact:
     by_feed: int = 0
     declared: tuple[str, ...] = ()
     dimensions: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
 
     def joined(self, other: LateDataImpact | None) -> LateDataImpact:
         """Both, which are of other queries."""
@@ -60,6 +62,7 @@ class LateDataImpact:
             **counts,
             declared=(*self.declared, *other.declared),
             dimensions=tuple(dict.fromkeys((*self.dimensions, *other.dimensions))),
+            blocked=tuple(dict.fromkeys((*self.blocked, *other.blocked))),
         )
 
 
