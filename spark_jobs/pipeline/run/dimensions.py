@@ -336,6 +336,23 @@ def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVers
     return older
 
 
+def versions_over_time(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[tuple[int, str]]]:
+    """For each of some dimensions the moments (microseconds), ascending, at which runs published with another version
+    than before, and the ids of these versions."""
+    known = publish_log.publications_read(warehouse, None)
+    noted = sorted(
+        (int(known.at[owner]), name, ids[0])
+        for owner, of in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True)
+        for name, ids in versions_noted(of).items()
+        if name in names and ids
+    )
+    versions: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
+    for at, name, id in noted:
+        if not versions[name] or versions[name][-1][1] != id:
+            versions[name].append((at, id))
+    return versions
+
+
 def sweep_versions(warehouse: Warehouse, retention: int, dry_run: bool) -> int:
     """Remove the versions of dimensions that nothing needs; their number.
 

@@ -1,0 +1,325 @@
+"""Features of labels as of their moments: cases with exact answers, generated ones, and rules against leakage."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heddle
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.pipeline.planning.publication import publish_plan
+from spark_jobs.store.warehouse.warehouse import Warehouse
+from spark_jobs.windows.features.moments import MomentRule
+from tests.sizes import examples
+from tests.spark_jobs.feature_cases import LabelledCase, features, house_of, label_table, labelled, wrong_features
+from tests.workloads import calendar_cases, cases, several_cases
+
+CASES = {
+    case["id"]: case
+    for case in json.loads((Path(__file__).parents[2] / "fixtures/metric_cases.json").read_text(encoding="utf-8"))
+}
+TYPES = {"timestamp": TIMESTAMP, "varchar": STRING, "bigint": LONG, "int": LONG}
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def plain(value: Any) -> Any:
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat() if isinstance(value, datetime) else value
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """A table of a case: its columns are called ``name: type``."""
+    names, kinds = zip(*(column.split(": ") for column in columns), strict=True)
+    values = [
+        [moment(value) if kind == "timestamp" else value for value in column]
+        for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
+    ]
+    return pa.table(values, names=names)
+
+
+def house_with(folder: Path, events: Mapping[str, pa.Table], text: str, lateness: int = 300 * SECOND) -> heddle.House:
+    """A warehouse with a query over the files of a stream ``payments``, by their names."""
+    (folder / "payments").mkdir()
+    for name, table in events.items():
+        pq.write_table(table, folder / "payments" / f"{name}.parquet")
+    schema = (("t", TIMESTAMP), ("user", STRING), ("amount", LONG))
+    stream = Stream("payments", Source("parquet", str(folder / "payments")), schema, "t", lateness=lateness)
+    parsed = parse(f"-- name: q\n{text}", {"payments": stream})
+    assert not parsed.errors, parsed.errors
+    warehouse = Warehouse.open(folder / "house")
+    publish_plan(warehouse, build_plan(Workload(parsed.queries, (stream,)), {"payments": Fraction(1)}, "shared"))
+    return heddle.open(folder / "house")
+
+
+def rows_of(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
+    """Rows in the columns of a case, whose features have short names."""
+    names = [column if column in table.column_names else f"q__{column}" for column in columns]
+    return [[plain(row[name]) for name in names] for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("accuracy", ["refreshed", "exact"])
+def test_features_as_last_refreshed_and_exact(tmp_path: Path, accuracy: str) -> None:
+    case, expected = CASES["F1"], CASES["F1"]["expected"][f"accuracy {accuracy}"]
+    house = house_with(tmp_path, {"1": table_of(**case["input"]["payments"])}, case["query"])
+    labels = table_of(**case["input"]["labels"])
+    table = house.features(labels, "q", at="at", accuracy=accuracy, upto=True)
+    assert rows_of(table, expected["columns"]) == expected["rows"]
+    assert table.column_names[:3] == labels.column_names
+
+
+@pytest.mark.parametrize("known", ["now", "then"])
+def test_features_of_an_event_that_came_three_hours_late(tmp_path: Path, known: str) -> None:
+    case, expected = CASES["F2"], CASES["F2"]["expected"][f"known {known}"]
+    (table,) = (each for name, each in case["input"].items() if name.startswith("payments"))
+    events = table_of(**table)
+    came = [at.timestamp() for at in events["came"].to_pylist()]
+    files = {str(row): events.slice(row, 1).drop_columns("came") for row in range(len(events))}
+    house = house_with(tmp_path, files, case["query"])
+    for row, at in enumerate(came):
+        os.utime(tmp_path / "payments" / f"{row}.parquet", (at, at))
+    made = house.features(table_of(**case["input"]["labels"]), ["q"], at="at", known=known, upto=True)
+    assert rows_of(made, expected["columns"]) == expected["rows"]
+
+
+def differences(case: LabelledCase) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        stored, warehouse = house_of(case, Path(folder))
+        query = stored.case.workload.queries[0]
+        table = label_table(query, stored.labels, stored.case)
+        made = features(warehouse, stored, table)
+        return wrong_features(stored, table, made, dict.fromkeys(range(len(table)), stored.case.events))
+
+
+@settings(max_examples=examples(25))
+@given(labelled(st.one_of(cases(3), several_cases(3), calendar_cases(3))))
+def test_features_are_those_of_the_oracle_label_by_label(case: LabelledCase) -> None:
+    assert differences(case) == []
+
+
+# ------------------------------------------------------------------------------------------- rules
+HOUR = 3_600_000_000
+BEGIN = 1_772_323_200_000_000
+"""2026-03-01T00:00:00Z."""
+
+QUERY = """SELECT user, sum(amount) AS total, count(*) AS n, max(amount) AS high, count(DISTINCT amount) AS kinds,
+  total / n AS mean FROM payments WINDOW RANGE '3 hours' SLIDE '1 hour' ON t GROUP BY user"""
+
+
+def events_of(rows: Sequence[tuple[int, str | None, int]]) -> pa.Table:
+    times = pa.array([BEGIN + at for at, _, _ in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    users, amounts = [user for _, user, _ in rows], [amount for _, _, amount in rows]
+    return pa.table({"t": times, "user": pa.array(users, pa.string()), "amount": pa.array(amounts, pa.int64())})
+
+
+def labels_of(rows: Sequence[tuple[int, str | None]]) -> pa.Table:
+    times = pa.array([BEGIN + at for at, _ in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table({"at": times, "user": pa.array([user for _, user in rows], pa.string())})
+
+
+def some_events(seed: int, count: int = 200) -> list[tuple[int, str | None, int]]:
+    chance = random.Random(seed)
+    users = ["a", "b", "c", None]
+    return [
+        (
+            chance.randrange(24) * HOUR + chance.choice((0, 0, 1, -1, 1_800_000_000)),
+            chance.choice(users),
+            chance.randrange(9),
+        )
+        for _ in range(count)
+    ]
+
+
+ALL_LABELS = labels_of([(at * HOUR + by, user) for at in (0, 5, 23) for by in (0, 1) for user in ("a", None, "nobody")])
+
+
+def made(folder: Path, files: Mapping[str, pa.Table], labels: pa.Table, **options: Any) -> list[dict[str, Any]]:
+    folder.mkdir()
+    house = house_with(folder, files, QUERY)
+    table = house.features(labels, "q", at="at", **options)
+    return [dict(row) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("accuracy", ["refreshed", "exact"])
+def test_events_at_or_after_a_moment_change_nothing(tmp_path: Path, accuracy: str) -> None:
+    events, moment = some_events(1), 5 * HOUR
+    labels = labels_of([(moment, user) for user in ("a", "b", None)])
+    before = [event for event in events if event[0] < moment]
+    later = [*before, *((moment + at, "a", 8) for at in (0, 1, HOUR)), (moment, None, 7)]
+    results = [
+        made(tmp_path / name, {"1": events_of(rows)}, labels, accuracy=accuracy)
+        for name, rows in (("all", events), ("before", before), ("more", later))
+    ]
+    assert results[0] == results[1] == results[2]
+    assert any(row["q__n"] for row in results[0])
+
+
+@pytest.mark.parametrize("accuracy", ["refreshed", "exact"])
+def test_order_parts_and_files_change_nothing(tmp_path: Path, accuracy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = events_of(some_events(2))
+    together = made(tmp_path / "one", {"1": events}, ALL_LABELS, accuracy=accuracy)
+    files = {str(number): events.slice(number * 30, 30) for number in range(7)}
+    assert made(tmp_path / "files", files, ALL_LABELS, accuracy=accuracy) == together
+    order = random.Random(3).sample(range(len(ALL_LABELS)), len(ALL_LABELS))
+    shuffled = made(tmp_path / "shuffled", {"1": events}, ALL_LABELS.take(order), accuracy=accuracy)
+    assert [shuffled[order.index(row)] for row in range(len(order))] == together
+    parts = [
+        row
+        for at, part in enumerate((ALL_LABELS.slice(0, 7), ALL_LABELS.slice(7)))
+        for row in made(tmp_path / f"part {at}", {"1": events}, part, accuracy=accuracy)
+    ]
+    assert parts == together
+    monkeypatch.setattr("spark_jobs.operations.features.PART_ROWS", 4)
+    monkeypatch.setattr("spark_jobs.operations.features.LABELS_A_PIECE", 3)
+    assert made(tmp_path / "pieces", {"1": events}, ALL_LABELS, accuracy=accuracy) == together
+
+
+def test_a_label_that_occurs_twice_has_its_features_twice(tmp_path: Path) -> None:
+    labels = pa.concat_tables([ALL_LABELS, ALL_LABELS])
+    rows = made(tmp_path / "twice", {"1": events_of(some_events(4))}, labels, accuracy="exact")
+    assert rows[: len(ALL_LABELS)] == rows[len(ALL_LABELS) :]
+
+
+def test_what_no_event_counts_for(tmp_path: Path) -> None:
+    rows = made(tmp_path / "none", {"1": events_of(some_events(5))}, labels_of([(0, "nobody"), (-99 * HOUR, "a")]))
+    nothing = {"q__total": None, "q__n": 0, "q__high": None, "q__kinds": 0, "q__mean": None}
+    assert all(nothing.items() <= row.items() for row in rows)
+
+
+def test_a_delay_ends_the_features_earlier(tmp_path: Path) -> None:
+    events, labels = events_of(some_events(6)), labels_of([(9 * HOUR, "a"), (9 * HOUR, None)])
+    delayed = made(tmp_path / "delayed", {"1": events}, labels, accuracy="exact", delay="2 hours")
+    earlier = made(
+        tmp_path / "earlier", {"1": events}, labels_of([(7 * HOUR, "a"), (7 * HOUR, None)]), accuracy="exact"
+    )
+    assert [row | {"at": 0} for row in delayed] == [row | {"at": 0} for row in earlier]
+
+
+@pytest.mark.parametrize("accuracy", ["refreshed", "exact"])
+def test_a_leak_is_not_handed_over(tmp_path: Path, accuracy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaking(rule: MomentRule, query: Any, instants: Any) -> Any:
+        return [(starts, ends + 1) for starts, ends in spans(rule, query, instants)]
+
+    spans = MomentRule.spans
+    monkeypatch.setattr(MomentRule, "spans", leaking)
+    rows = [(at * HOUR, "a", 1) for at in range(9)]
+    with pytest.raises(heddle.Error, match=r"HDL-530 .*of 1 drawn labels differ.*q: label of 2026-03-01T06:00:00Z"):
+        made(tmp_path / "leak", {"1": events_of(rows)}, labels_of([(6 * HOUR, "a")]), accuracy=accuracy)
+
+
+def test_a_check_that_fails_hands_nothing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr("spark_jobs.operations.feature_checks.recompute_here", failing)
+    with pytest.raises(heddle.Error, match="HDL-531 the check of q failed: ZeroDivisionError: no"):
+        made(tmp_path / "check", {"1": events_of(some_events(7))}, ALL_LABELS)
+
+
+# ------------------------------------------------------------------------------------------- bad input
+def refused(folder: Path, labels: pa.Table, queries: Any = "q", text: str = QUERY, **options: Any) -> heddle.Error:
+    folder.mkdir(exist_ok=True)
+    house = house_with(folder, {"1": events_of([(0, "a", 1)])}, text)
+    with pytest.raises(heddle.Error) as raised:
+        house.features(labels, queries, **{"at": "at", **options})
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ({"queries": "qq"}, "HDL-507", "there is no query qq"),
+        ({"queries": []}, "HDL-507", "needs a query"),
+        ({"queries": ["q", "q"]}, "HDL-641", "the query q is named twice"),
+        ({"at": "att"}, "HDL-641", "the labels have no column att"),
+        ({"keys": {"users": "user"}}, "HDL-641", "the labels have no column users"),
+        ({"keys": {"user": "users"}}, "HDL-641", "grouped by users"),
+        ({"keys": {"user": "user", "at": "user"}}, "HDL-641", "group column user is named twice"),
+        ({"accuracy": "precise"}, "HDL-641", "one of refreshed, exact"),
+        ({"known": "later"}, "HDL-641", "one of now, then"),
+        ({"delay": "soon"}, "HDL-204", "soon"),
+        ({"delay": "-1 hour"}, "HDL-115", "not negative"),
+        ({"at": "user"}, "HDL-644", "row 1 of the labels: user 'a' is no moment"),
+    ],
+)
+def test_requests_that_cannot_be_used(tmp_path: Path, options: dict[str, Any], code: str, words: str) -> None:
+    error = refused(tmp_path, ALL_LABELS, **options)
+    assert error.code == code and words in f"{error} {error.hint}"
+
+
+def test_labels_that_cannot_be_used_are_named_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.operations.features.PART_ROWS", 2)
+    good = labels_of([(0, "a"), (HOUR, "b"), (2 * HOUR, "c")])
+    nothing = good.set_column(0, "at", pa.array([*good["at"].to_pylist()[:2], None], good.schema.field("at").type))
+    texts = good.set_column(0, "at", pa.array(["2026-03-01", "2026-03-01T01:00:00+01:00", "no"]))
+    far = good.set_column(0, "at", pa.array([0, 0, 2**62 // 1000], pa.timestamp("ms")))
+    numbers = good.set_column(1, "user", pa.array([1, 2, 3]))
+    integers = good.set_column(0, "at", pa.array([1, 2, 3]))
+    for number, (labels, code, words) in enumerate(
+        [
+            (nothing, "HDL-644", "1 moment missing, the first in row 3"),
+            (texts, "HDL-644", "row 3 of the labels: at 'no' is no moment"),
+            (far, "HDL-644", "row 3 of the labels"),
+            (numbers, "HDL-641", "row 1 of the labels: user '1' is no string (int64)"),
+            (integers, "HDL-641", "has no moments: it is int64"),
+            (good.drop_columns("user"), "HDL-641", "q is grouped by user, and the labels have no column user"),
+            (good.append_column("q__n", good["user"]), "HDL-641", "have a column q__n already"),
+            (good.append_column("at", good["at"]), "HDL-641", "several columns at"),
+        ]
+    ):
+        error = refused(tmp_path / str(number), labels)
+        assert error.code == code and words in str(error), error
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "WINDOW ROWS 3 ON t GROUP BY user",
+        "WINDOW SESSION GAP '1 hour' UP TO '1 day' ON t GROUP BY user",
+        "WINDOW RANGE '1 hour' SLIDE '1 hour' ON t GROUP BY user ORDER BY n DESC LIMIT 2",
+        "WINDOW RANGE '1 hour' SLIDE '1 hour' ON t GROUP BY ROLLUP (user)",
+        "WINDOW RANGE '1 hour' SLIDE AT MOST '10 minutes' ON t GROUP BY user",
+    ],
+)
+def test_queries_that_cannot_be_in_a_feature_set(tmp_path: Path, window: str) -> None:
+    error = refused(tmp_path, ALL_LABELS, text=f"SELECT user, count(*) AS n FROM payments {window}")
+    assert error.code == "HDL-648" and error.hint
+
+
+def test_labels_before_the_first_arrival_are_refused_if_they_know_then_only(tmp_path: Path) -> None:
+    house = house_with(tmp_path, {"1": events_of([(0, "a", 1)])}, QUERY)
+    came = BEGIN / 1e6 + 7200
+    os.utime(tmp_path / "payments" / "1.parquet", (came, came))
+    labels = labels_of([(3 * HOUR, "a"), (2 * HOUR - 1, "a")])
+    with pytest.raises(heddle.Error, match=r"HDL-647 row 2 of the labels is of 2026-03-01T01:59:59.999999Z.*02:00:00Z"):
+        house.features(labels, "q", at="at", known="then")
+    assert len(house.features(labels.slice(0, 1), "q", at="at", known="then")) == 1
+
+
+def test_no_labels_have_no_features(tmp_path: Path) -> None:
+    house = house_with(tmp_path, {"1": events_of([(0, "a", 1)])}, QUERY)
+    table = house.features(ALL_LABELS.slice(0, 0), "q", at="at", upto=True)
+    assert len(table) == 0 and table.column_names[-2:] == ["q__mean", "q__upto"]
+
+
+def test_values_that_do_not_fit_are_null_and_reported(tmp_path: Path) -> None:
+    house = house_with(tmp_path, {"1": events_of([(0, "a", 2**62), (1, "a", 2**62), (2, "a", 1)])}, QUERY)
+    with pytest.warns(UserWarning, match="HDL-649 .*2 values of features do not fit"):
+        table = house.features(labels_of([(HOUR, "a")]), "q", at="at", accuracy="exact")
+    assert table["q__total"].to_pylist() == [None] and table["q__n"].to_pylist() == [3]
