@@ -10,6 +10,7 @@ _DECLARED = {
     "audit": ("audit",),
     "queries": ("quarantine", "pause", "resume", "remove", "queries"),
     "answers": ("read", "lookup"),
+    "features": ("features",),
     "relations": ("sql", "views", "contract"),
     "tables": ("tables",),
     "serve": ("serve",),

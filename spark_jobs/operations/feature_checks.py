@@ -169,7 +169,7 @@ def events_of_labels(
         connection.register("labels", pa.table(columns))
         counted = f'SELECT l."{LABEL}" AS n, e.rowid AS event{over} FROM labels l JOIN numbered e ON {where}'
         connection.execute("CREATE TEMP TABLE numbered AS SELECT * FROM events")
-        rows = connection.execute(counted).to_arrow_table()
+        rows = connection.sql(counted).to_arrow_table()
     numbers = rows["event"].to_numpy()
     joined = events.take(pa.array(numbers)).append_column(LABEL, rows["n"].cast(pa.int64()))
     for number in range(len(parts) if len(parts) > 1 else 0):
@@ -235,8 +235,9 @@ def check_query(
     features: pa.Table,
     workers: Workers,
     overflows: bool,
-) -> None:
-    """Recompute the ``features`` of drawn labels, in their order. Raises HDL-530 if some differ."""
+) -> int:
+    """Recompute the ``features`` of drawn labels, in their order; of how many, which may be fewer. Raises HDL-530 if
+    some differ, HDL-531 if they cannot be recomputed."""
     while True:
         spans = spans_of_labels(query, events.stream, rule, labels.moments)
         read = read_label_events(query, events, labels, spans, workers)
@@ -253,3 +254,4 @@ def check_query(
     if wrong:
         message = f"{number_of(len(wrong), 'feature')} of {len(labels.moments):,} drawn labels differ from those"
         raise HeddleError("HDL-530", f"{message} recomputed, nothing was written: {'; '.join(wrong[:3])}", "report it")
+    return len(labels.moments)

@@ -170,7 +170,8 @@ class StreamSource(NamedTuple):
 class FeatureSet:
     """Features in the making: parts of labels are added, then all are computed, then read part by part.
 
-    ``place``: the folder of files on their way; ``findings``: warnings.
+    ``place``: the folder of files on their way; ``recomputed``: labels of which the features were; ``findings``:
+    warnings.
     """
 
     warehouse: Warehouse
@@ -186,6 +187,7 @@ class FeatureSet:
     pieces: int = 1
     rows: int = 0
     overflows: bool = False
+    recomputed: int = 0
 
     def __post_init__(self) -> None:
         keys = [key_columns_of(query) for query in self.planned.queries]
@@ -258,7 +260,8 @@ class FeatureSet:
             source = self.sources[unit.query.stream]
             events = LabelEvents(unit.stream, source.splits, self._arrived(source, source.splits))
             try:
-                check_query(unit.query, self.request.rule, events, some, own, self.workers, self.overflows)
+                count = check_query(unit.query, self.request.rule, events, some, own, self.workers, self.overflows)
+                self.recomputed = max(self.recomputed, count)
             except HeddleError:
                 raise
             except Exception as error:

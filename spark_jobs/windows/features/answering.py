@@ -29,8 +29,8 @@ Span = tuple[int, int]
 
 
 class AnsweredBy(NamedTuple):
-    """The labels of a query that a unit of work answers: those with moments in [begin, end), whose windows lie in one of
-    the ``stored`` spans, ascending; ``is_stored`` False: in none of them."""
+    """The labels of a query that a unit of work answers: those with moments in [begin, end), whose windows lie in one
+    of the ``stored`` spans, ascending; ``is_stored`` False: in none of them."""
 
     begin: int
     end: int
