@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -35,7 +35,7 @@ from optimizer.workload.attributes import attributes_in
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream, Workload
 from spark_jobs.engine.choice import Engine
-from spark_jobs.engine.workers import Workers, tasks_for
+from spark_jobs.engine.workers import Count, Workers, tasks_for, uncounted
 from spark_jobs.operations.feature_checks import DrawnLabels, LabelEvents, check_query
 from spark_jobs.operations.feature_labels import (
     SEPARATOR,
@@ -117,8 +117,8 @@ class PartSummary:
     """A part of the labels that was written.
 
     ``first``, ``last``: the least and the greatest moment (microseconds), ``earliest``: the number of the row of the
-    former; ``checksums``: of the keys, as :class:`KeyFilter` takes them. Some of the rows, drawn at random, are to be
-    recomputed: ``priorities`` (s,), ``places`` (s,) in the part, ``moments`` (s,) and ``keys`` (s,) by group column.
+    former. Some of the rows, drawn at random, are to be recomputed: ``priorities`` (s,), ``places`` (s,) in the part,
+    ``moments`` (s,) and ``keys`` (s,) by group column.
     """
 
     name: str
@@ -126,7 +126,6 @@ class PartSummary:
     first: int
     last: int
     earliest: int
-    checksums: tuple[Any, ...]
     priorities: Any
     places: Any
     moments: Any
@@ -140,14 +139,14 @@ def write_part(
     HDL-641 and HDL-644 for labels that cannot be used."""
     moments, values = form.values(labels, first)
     name = uuid.uuid4().hex
-    checksums = write_labels(place, name, moments, values, key_columns)
+    write_labels(place, name, moments, values, key_columns)
     chance = np.random.default_rng()
     priorities = chance.random(len(moments))
     places = np.argsort(priorities)[:SAMPLE] if len(moments) > SAMPLE else np.arange(len(moments))
     keys = pa.table({group: column.take(pa.array(places)) for group, column in values.items()})
     earliest = int(np.argmin(moments))
     bounds = int(moments[earliest]), int(moments.max()), first + earliest
-    return PartSummary(name, len(moments), *bounds, tuple(checksums), priorities[places], places, moments[places], keys)
+    return PartSummary(name, len(moments), *bounds, priorities[places], places, moments[places], keys)
 
 
 def drawn_places(parts: Sequence[PartSummary], most: int) -> list[Any]:
@@ -164,6 +163,28 @@ class StreamSource(NamedTuple):
     stream: Stream
     splits: list[Split]
     arrivals: Ledger
+
+
+class PartReader(NamedTuple):
+    """The features of the parts of labels, as tasks have written them: of each query by some ``units``, in ``pieces``.
+    ``rows``: of each part; ``fields``: the columns."""
+
+    place: Place
+    queries: tuple[ACQ, ...]
+    units: list[list[int]]
+    pieces: int
+    rows: list[int]
+    fields: pa.Schema
+    with_upto: bool
+
+    def part(self, number: int) -> pa.Table:
+        """The features of a part's labels, in their order."""
+        columns: list[pa.ChunkedArray] = []
+        for query, units in zip(self.queries, self.units, strict=True):
+            features = read_features(self.place, units, self.pieces, number, self.rows[number])
+            columns += [features[output.name] for output in query.outputs]
+            columns += [features["upto"]] if self.with_upto else []
+        return pa.table(columns, schema=self.fields)
 
 
 @dataclass
@@ -196,8 +217,12 @@ class FeatureSet:
     def add(self, labels: pa.Table) -> None:
         """Add a part of the labels. Raises as :func:`write_part`."""
         if len(labels):
-            self.parts.append(write_part(self.place, self.form, self.key_columns, labels, self.rows))
-        self.rows += len(labels)
+            self.add_written(write_part(self.place, self.form, self.key_columns, labels, self.rows))
+
+    def add_written(self, part: PartSummary) -> None:
+        """Add a part that was written."""
+        self.parts.append(part)
+        self.rows += part.rows
 
     @property
     def moments(self) -> tuple[int, int]:
@@ -216,7 +241,7 @@ class FeatureSet:
         self._list()
         for stream in self.sources.values():
             self._lift(stream)
-        self.pieces = max(1, min(BUCKETS, self._amount() // LABELS_A_PIECE))
+        self.pieces = max(1, min(BUCKETS, self.rows // LABELS_A_PIECE))
         names = [part.name for part in self.parts]
         task = answer_labels(str(self.place), names, self.units, self.pieces)
         counts = self._done(task, self.pieces, tasks_for(self.rows, self.workers.width, 0), "features").counts
@@ -232,17 +257,35 @@ class FeatureSet:
 
         Nothing may be handed over before it ends. Raises HDL-530 if a feature differs, HDL-531 if the check fails.
         """
-        places = drawn_places(self.parts, SAMPLE)
+        places, read = drawn_places(self.parts, SAMPLE), self._reader()
         drawn = []
         for number in range(len(self.parts)):
-            features = self.part(number)
+            features = read.part(number)
             drawn.append(features.take(pa.array(self.parts[number].places[places[number]])))
             yield features
-        if drawn:
-            self._check(places, pa.concat_tables(drawn))
+        self._check(places, drawn)
 
-    def _check(self, places: Sequence[Any], features: pa.Table) -> None:
-        """Recompute the ``features`` of labels at some ``places`` among those that each part has drawn."""
+    def write_checked(self, attached: Callable[[str, pa.Table], None]) -> None:
+        """Have tasks hand over the features of each part, with its name, and recompute a sample as
+        :meth:`checked_parts` does. Raises as that, and what a task raises."""
+        places, read = drawn_places(self.parts, SAMPLE), self._reader()
+        chosen = [part.places[of_part] for part, of_part in zip(self.parts, places, strict=True)]
+        names = [part.name for part in self.parts]
+
+        def task(numbers: Iterable[int], count: Count = uncounted) -> Iterator[tuple[int, pa.Table]]:
+            for number in numbers:
+                features = read.part(number)
+                attached(names[number], features)
+                yield number, features.take(pa.array(chosen[number]))
+
+        drawn = dict(self._done(task, len(names), len(names), "features").results)
+        self._check(places, [drawn[number] for number in range(len(names))])
+
+    def _check(self, places: Sequence[Any], drawn: Sequence[pa.Table]) -> None:
+        """Recompute the features of labels at some ``places`` among those that each part has drawn."""
+        if not drawn:
+            return
+        features = pa.concat_tables(drawn)
         pairs = list(zip(self.parts, places, strict=True))
         moments = np.concatenate([part.moments[chosen] for part, chosen in pairs])
         keys = pa.concat_tables([part.keys.take(pa.array(chosen)) for part, chosen in pairs])
@@ -268,23 +311,16 @@ class FeatureSet:
                 message = f"the check of {unit.query.name} failed: {type(error).__name__}: {error}"
                 raise HeddleError("HDL-531", message, "report it") from error
 
-    def part(self, number: int) -> pa.Table:
-        """The features of a part's labels, in their order."""
-        columns: list[pa.ChunkedArray] = []
-        for query in self.planned.queries:
-            units = [at for at, unit in enumerate(self.units) if unit.query.name == query.name]
-            features = read_features(self.place, units, self.pieces, number, self.parts[number].rows)
-            columns += [features[output.name] for output in query.outputs]
-            columns += [features["upto"]] if self.request.with_upto else []
-        return pa.table(columns, schema=pa.schema(self.fields))
+    def _reader(self) -> PartReader:
+        queries = self.planned.queries
+        units = [[at for at, unit in enumerate(self.units) if unit.query.name == query.name] for query in queries]
+        fields, rows = pa.schema(self.fields), [part.rows for part in self.parts]
+        return PartReader(self.place, queries, units, self.pieces, rows, fields, self.request.with_upto)
 
     @property
     def workers(self) -> Workers:
         """The workers that compute them."""
         return self.engine.workers
-
-    def _amount(self) -> int:
-        return self.rows
 
     def _done(self, task: Any, pieces: int, most: int, description: str) -> Any:
         try:
@@ -421,10 +457,7 @@ class FeatureSet:
         """The file of the filter of the keys that labels have in some key columns."""
         file = self.place / f"keys-{keys}.bits"
         if not file.exists():
-            known = KeyFilter()
-            for part in self.parts:
-                known.add(part.checksums[keys])
-            known.write(file)
+            KeyFilter.of_parts(self.place, keys, [part.name for part in self.parts]).write(file)
         return file
 
 
@@ -466,3 +499,16 @@ def features_of_table(
         tables = list(made.checked_parts())
         features = pa.concat_tables(tables) if tables else pa.schema(made.fields).empty_table()
     return features, made.findings
+
+
+def sweep_features(warehouse: Warehouse, before: int, dry_run: bool) -> int:
+    """Remove the files of features that were handed over as frames of Spark, or left behind, and were written before a
+    moment (microseconds); the number of folders."""
+    removed = 0
+    for name in (warehouse.place / FOLDER).folders():
+        folder = warehouse.place / FOLDER / name
+        if max((file.modified for file in folder.listed(recursive=True)), default=0) < before:
+            removed += 1
+            if not dry_run:
+                folder.remove_folder()
+    return removed

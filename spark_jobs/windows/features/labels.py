@@ -61,6 +61,14 @@ class KeyFilter:
         place.put(np.packbits(self.bits).tobytes())
 
     @classmethod
+    def of_parts(cls, place: Place, keys: int, parts: Sequence[str]) -> KeyFilter:
+        """The filter of the keys that parts of labels have in the key columns of a number."""
+        known = cls()
+        for part in parts:
+            known.add(np.frombuffer(_checksums_file(place, keys, part).read(), dtype=np.uint32))
+        return known
+
+    @classmethod
     def read(cls, place: Place) -> KeyFilter:
         """Read one that was written."""
         return cls(np.unpackbits(np.frombuffer(place.read(), dtype=np.uint8)).astype(bool))
@@ -70,22 +78,22 @@ def _labels_file(place: Place, keys: int, part: str) -> Place:
     return place / f"labels-{keys}-{part}.arrow"
 
 
+def _checksums_file(place: Place, keys: int, part: str) -> Place:
+    return place / f"keys-{keys}-{part}.crc"
+
+
 def write_labels(
     place: Place, part: str, moments: Longs, values: Mapping[str, pa.Array], key_columns: Sequence[KeyColumns]
-) -> list[NDArray[np.uint32]]:
-    """Write the part of a name: its ``moments`` (n,) and the typed ``values`` (n,) of its key columns, by name.
-
-    Returns for each of ``key_columns`` the checksums of the keys.
-    """
+) -> None:
+    """Write the part of a name: its ``moments`` (n,) and the typed ``values`` (n,) of its key columns, by name."""
     rows = np.arange(len(moments), dtype=np.int64)
     texts = {name: as_texts(column) for name, column in values.items()}
-    checksums = []
     for number, keys in enumerate(key_columns):
         distinct, place_of, count = distinct_rows([texts[name] for name in keys.bucket_by], len(moments))
         if not keys.bucket_by:
             count = 1
         checksum = checksums_of(key_texts(list(distinct), count))
-        checksums.append(checksum)
+        _checksums_file(place, number, part).put(checksum.tobytes())
         bucket = (checksum % BUCKETS).astype(np.uint8)[place_of]
         order = np.argsort(bucket, kind="stable")
         places = pa.array(order)
@@ -94,7 +102,6 @@ def write_labels(
         batch = pa.RecordBatch.from_arrays(columns, names=["row", "moment", *(name for name, _ in keys.columns)])
         cuts = np.searchsorted(bucket[order], np.arange(BUCKETS + 1))
         _write_batches(_labels_file(place, number, part), batch, cuts)
-    return checksums
 
 
 def read_labels(place: Place, keys: int, parts: Sequence[str], buckets: range) -> pa.Table:

@@ -8,25 +8,29 @@ import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heddle
-from optimizer.language.parser import parse
-from optimizer.plan.builder import build_plan
-from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.pipeline.planning.publication import publish_plan
-from spark_jobs.store.warehouse.warehouse import Warehouse
+from optimizer.workload.values import LONG, STRING, TIMESTAMP
 from spark_jobs.windows.features.moments import MomentRule
 from tests.sizes import examples
 from tests.spark_jobs.feature_cases import LabelledCase, features, house_of, label_table, labelled, wrong_features
+from tests.spark_jobs.feature_houses import (
+    ALL_LABELS,
+    BEGIN,
+    HOUR,
+    QUERY,
+    events_of,
+    house_with,
+    labels_of,
+    some_events,
+)
 from tests.workloads import calendar_cases, cases, several_cases
 
 CASES = {
@@ -52,20 +56,6 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
         for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
     ]
     return pa.table(values, names=names)
-
-
-def house_with(folder: Path, events: Mapping[str, pa.Table], text: str, lateness: int = 300 * SECOND) -> heddle.House:
-    """A warehouse with a query over the files of a stream ``payments``, by their names."""
-    (folder / "payments").mkdir()
-    for name, table in events.items():
-        pq.write_table(table, folder / "payments" / f"{name}.parquet")
-    schema = (("t", TIMESTAMP), ("user", STRING), ("amount", LONG))
-    stream = Stream("payments", Source("parquet", str(folder / "payments")), schema, "t", lateness=lateness)
-    parsed = parse(f"-- name: q\n{text}", {"payments": stream})
-    assert not parsed.errors, parsed.errors
-    warehouse = Warehouse.open(folder / "house")
-    publish_plan(warehouse, build_plan(Workload(parsed.queries, (stream,)), {"payments": Fraction(1)}, "shared"))
-    return heddle.open(folder / "house")
 
 
 def rows_of(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
@@ -114,41 +104,6 @@ def test_features_are_those_of_the_oracle_label_by_label(case: LabelledCase) -> 
 
 
 # ------------------------------------------------------------------------------------------- rules
-HOUR = 3_600_000_000
-BEGIN = 1_772_323_200_000_000
-"""2026-03-01T00:00:00Z."""
-
-QUERY = """SELECT user, sum(amount) AS total, count(*) AS n, max(amount) AS high, count(DISTINCT amount) AS kinds,
-  total / n AS mean FROM payments WINDOW RANGE '3 hours' SLIDE '1 hour' ON t GROUP BY user"""
-
-
-def events_of(rows: Sequence[tuple[int, str | None, int]]) -> pa.Table:
-    times = pa.array([BEGIN + at for at, _, _ in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    users, amounts = [user for _, user, _ in rows], [amount for _, _, amount in rows]
-    return pa.table({"t": times, "user": pa.array(users, pa.string()), "amount": pa.array(amounts, pa.int64())})
-
-
-def labels_of(rows: Sequence[tuple[int, str | None]]) -> pa.Table:
-    times = pa.array([BEGIN + at for at, _ in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    return pa.table({"at": times, "user": pa.array([user for _, user in rows], pa.string())})
-
-
-def some_events(seed: int, count: int = 200) -> list[tuple[int, str | None, int]]:
-    chance = random.Random(seed)
-    users = ["a", "b", "c", None]
-    return [
-        (
-            chance.randrange(24) * HOUR + chance.choice((0, 0, 1, -1, 1_800_000_000)),
-            chance.choice(users),
-            chance.randrange(9),
-        )
-        for _ in range(count)
-    ]
-
-
-ALL_LABELS = labels_of([(at * HOUR + by, user) for at in (0, 5, 23) for by in (0, 1) for user in ("a", None, "nobody")])
-
-
 def made(folder: Path, files: Mapping[str, pa.Table], labels: pa.Table, **options: Any) -> list[dict[str, Any]]:
     folder.mkdir()
     house = house_with(folder, files, QUERY)
