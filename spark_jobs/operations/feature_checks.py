@@ -7,6 +7,7 @@ events of each label.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -222,6 +223,8 @@ def _named(query: ACQ, labels: DrawnLabels, number: int, moment: int) -> str:
 
 def _stored(column: pa.ChunkedArray, output: Output) -> list[Any]:
     """Typed values as the results table stores them."""
+    if output.type.name == "binary":
+        return [None if sketch is None else base64.b64encode(sketch).decode() for sketch in column.to_pylist()]
     lowered = lowered_of(_flat(column), output.type)
     values = np.asarray(lowered.values).tolist()
     return [value if valid else None for value, valid in zip(values, np.asarray(lowered.valid).tolist(), strict=True)]

@@ -44,6 +44,7 @@ from spark_jobs.operations.feature_labels import (
     feature_fields,
     key_columns_of,
 )
+from spark_jobs.operations.feature_stores import StoredSpans, planned_synopsis, remaining, stored_spans
 from spark_jobs.pipeline.run import preparation
 from spark_jobs.pipeline.run.dimensions import versions_over_time
 from spark_jobs.store.settings import settings
@@ -68,6 +69,9 @@ EVENTS_A_TASK = 2_000_000
 
 LABELS_A_PIECE = 250_000
 """Labels that a piece of work answers, about; there are at most as many pieces as buckets."""
+
+CELLS_A_PIECE = 1_000_000
+"""Cells that a piece of work reads, about."""
 
 SAMPLE = 2_000
 """Labels of a set that are recomputed."""
@@ -209,9 +213,23 @@ class FeatureSet:
     rows: int = 0
     overflows: bool = False
     recomputed: int = 0
+    synopses: dict[str, Synopsis] = field(default_factory=dict)
+    cells: int = 0
 
     def __post_init__(self) -> None:
-        keys = [key_columns_of(query) for query in self.planned.queries]
+        queries, rule = self.planned.queries, self.request.rule
+        streams = {stream.name: stream for stream in self.planned.streams}
+        if not (rule.is_exact or rule.knows_then):
+            # of both the cells are not stored
+            for query in queries:
+                if (synopsis := planned_synopsis(self.planned.plan, query, streams[query.stream])) is not None:
+                    self.synopses[query.name] = synopsis
+        keys = [key_columns_of(query) for query in queries]
+        keys += [
+            key_columns_of(query, self.synopses[query.name].bucket_by)
+            for query in queries
+            if query.name in self.synopses
+        ]
         self.key_columns = list(dict.fromkeys(keys))
 
     def add(self, labels: pa.Table) -> None:
@@ -241,7 +259,7 @@ class FeatureSet:
         self._list()
         for stream in self.sources.values():
             self._lift(stream)
-        self.pieces = max(1, min(BUCKETS, self.rows // LABELS_A_PIECE))
+        self.pieces = min(max(1, self.rows // LABELS_A_PIECE, self.cells // CELLS_A_PIECE), BUCKETS)
         names = [part.name for part in self.parts]
         task = answer_labels(str(self.place), names, self.units, self.pieces)
         counts = self._done(task, self.pieces, tasks_for(self.rows, self.workers.width, 0), "features").counts
@@ -368,17 +386,52 @@ class FeatureSet:
     def _lift(self, source: StreamSource) -> None:
         """Plan the units of a stream's queries, and lift the cells that are not stored."""
         queries = [query for query in self.planned.queries if query.stream == source.stream.name]
+        rule = self.request.rule
         for (first, last), stream in self._streams_over_time(source, queries):
-            begin, end = self._span(queries, stream, (max(first, self.moments[0]), min(last - 1, self.moments[1])))
+            moments = max(first, self.moments[0]), min(last - 1, self.moments[1])
+            known = self._stored(source, queries, moments)
             units: list[FeatureUnit] = []
+            lifted: list[Span] = []
             for members in families_of(queries).values():
-                synopsis = self.request.rule.synopsis(stream, members)
+                synopsis = rule.synopsis(stream, members)
                 for query in members:
-                    keys = self.key_columns.index(key_columns_of(query))
-                    answered = AnsweredBy(first, last, (), False)
-                    units.append(FeatureUnit(query, stream, self.request.rule, keys, synopsis, (), answered))
-            files = self._lifted(source._replace(stream=stream), units, begin, end)
-            self.units += [unit._replace(files=files) for unit in units]
+                    spans = known[query.name].spans if query.name in known else ()
+                    span = remaining(spans, *self._span([query], stream, moments), query.window.reach)
+                    if span is not None:
+                        lifted.append(span)
+                        keys = self.key_columns.index(key_columns_of(query))
+                        answered = AnsweredBy(first, last, spans, False)
+                        units.append(FeatureUnit(query, stream, rule, keys, synopsis, (), answered))
+            if units:
+                begin, end = min(begin for begin, _ in lifted), max(end for _, end in lifted)
+                fragments = [unit.synopsis.fragments for unit in units]
+                begin = min(each.last_edge(begin) for each in fragments)
+                end = max(each.next_edge(end - 1) for each in fragments)
+                files = self._lifted(source._replace(stream=stream), units, begin, end)
+                self.units += [unit._replace(files=files) for unit in units]
+
+    def _stored(self, source: StreamSource, queries: Sequence[ACQ], moments: tuple[int, int]) -> dict[str, StoredSpans]:
+        """The stored rows that answer some labels of queries, by name; their units are planned."""
+        known: dict[str, StoredSpans] = {}
+        rows: dict[str, int] = {}
+        current = self.warehouse.table("partials") if self.synopses else None
+        for query in queries:
+            if query.name not in self.synopses:
+                continue
+            assert current is not None
+            stream = source.stream
+            synopsis = planned_synopsis(self.planned.plan, query, stream) or self.synopses[query.name]
+            begin, end = self._span([query], stream, moments)
+            stored = stored_spans(self.warehouse, synopsis, source.splits, begin, end, current)
+            if stored.spans:
+                known[query.name] = stored
+                rows[synopsis.fingerprint] = stored.rows
+                keys = self.key_columns.index(key_columns_of(query, synopsis.bucket_by))
+                answered = AnsweredBy(-EVER, EVER, stored.spans, True)
+                unit = FeatureUnit(query, stream, self.request.rule, keys, synopsis, stored.files, answered)
+                self.units.append(unit._replace(spans=stored.spans))
+        self.cells += sum(rows.values())
+        return known
 
     def _streams_over_time(self, source: StreamSource, queries: Sequence[ACQ]) -> Iterator[tuple[Span, Stream]]:
         """The stream with the versions of its dimensions that labels know, each with the moments [begin, end) of these
@@ -417,7 +470,7 @@ class FeatureSet:
             version = version_named(self.warehouse, name, id)
             if version is None:
                 message = f"the version {id} of dimension {name}, which runs used then, was removed"
-                raise HeddleError("HDL-647", message, "keep versions longer: HEDDLE_DIMENSION_VERSIONS")
+                raise HeddleError("HDL-647", message, "keep versions for more days: HEDDLE_DIMENSION_DAYS")
             stream = with_version(stream, name, version)
         return stream
 
@@ -444,7 +497,9 @@ class FeatureSet:
         failures = [result for result in outcome.results if isinstance(result, SynopsisFailure)]
         if failures:
             raise HeddleError(failures[0].code, failures[0].message)
-        return tuple(str(root / result.path) for result in outcome.results if isinstance(result, DataFile))
+        files = [result for result in outcome.results if isinstance(result, DataFile)]
+        self.cells += sum(file.rows for file in files)
+        return tuple(str(root / file.path) for file in files)
 
     def _arrived(self, source: StreamSource, splits: Sequence[Split]) -> dict[str, int] | None:
         """The moments at which the files of some splits arrived, by identity; None if it does not matter."""

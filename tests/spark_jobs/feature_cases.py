@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from optimizer.workload.values import ACQ, SECOND, Window
+from optimizer.workload.values import ACQ, SECOND, Source, Window
 from spark_jobs.engine.choice import Engine
 from spark_jobs.engine.local import LocalWorkers
 from spark_jobs.operations.feature_labels import feature_request, group_names
@@ -71,9 +73,7 @@ def labelled(draw: st.DrawFn, cases: st.SearchStrategy[Case], most_labels: int =
     labels = []
     for _ in range(draw(st.integers(1, most_labels))):
         row = draw(st.sampled_from(from_events)) if from_events and draw(st.integers(0, 4)) else None
-        keys = {name: row[name] if row else draw(st.sampled_from([None, *pool])) for name, pool in POOLS.items()} | {
-            "ts": row["ts"] if row else None
-        }
+        keys = dict(row) if row else {name: draw(st.sampled_from([None, *pool])) for name, pool in POOLS.items()}
         labels.append({"moment": draw(moments), **keys})
     delay = draw(st.sampled_from((0, 0, 1, 60 * SECOND)))
     return LabelledCase(case, labels, draw(st.sampled_from(("refreshed", "exact"))), lateness, delay)
@@ -233,3 +233,20 @@ def house_of(labelled: LabelledCase, folder: Path, format: str = "parquet") -> t
 
     case = stored(labelled.case, folder / "source", format)
     return replace(labelled, case=case), planned(case, folder / "house", "shared")[0]
+
+
+def arrived(
+    labelled: LabelledCase, folder: Path, moments: Sequence[int]
+) -> tuple[LabelledCase, list[tuple[int, pa.Table]]]:
+    """The case with its events in one file for each of some moments, at which it arrived; and what came when."""
+    events, path = labelled.case.events, folder / "source" / "events"
+    path.mkdir(parents=True)
+    came = []
+    for number, moment in enumerate(moments):
+        part = events.take(pa.array(range(number, len(events), len(moments)), pa.int64()))
+        pq.write_table(part, path / f"{number}.parquet")
+        os.utime(path / f"{number}.parquet", ns=(moment * 1000, moment * 1000))
+        came.append((moment, part))
+    stream = replace(labelled.case.stream, source=Source("parquet", str(path)))
+    workload = replace(labelled.case.workload, streams=(stream,))
+    return replace(labelled, case=replace(labelled.case, workload=workload)), came

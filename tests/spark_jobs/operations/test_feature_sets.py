@@ -7,20 +7,35 @@ import os
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heddle
 from optimizer.workload.values import LONG, STRING, TIMESTAMP
+from spark_jobs.operations import features as features_module
 from spark_jobs.windows.features.moments import MomentRule
+from tests.heddle.api.api_client import client_of
+from tests.joined_cases import JoinedCase, joined_cases, with_joined_events, with_stored_dimensions
 from tests.sizes import examples
-from tests.spark_jobs.feature_cases import LabelledCase, features, house_of, label_table, labelled, wrong_features
+from tests.spark_jobs.case_runs import planned
+from tests.spark_jobs.case_runs import stored as stored_events
+from tests.spark_jobs.feature_cases import (
+    LabelledCase,
+    arrived,
+    features,
+    house_of,
+    label_table,
+    labelled,
+    wrong_features,
+)
 from tests.spark_jobs.feature_houses import (
     ALL_LABELS,
     BEGIN,
@@ -101,6 +116,37 @@ def differences(case: LabelledCase) -> list[str]:
 @given(labelled(st.one_of(cases(3), several_cases(3), calendar_cases(3))))
 def test_features_are_those_of_the_oracle_label_by_label(case: LabelledCase) -> None:
     assert differences(case) == []
+
+
+@settings(max_examples=examples(15))
+@given(labelled(st.one_of(cases(2), several_cases(2))), st.data())
+def test_what_was_known_then_are_the_files_that_had_arrived(case: LabelledCase, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        moments = [label["moment"] for label in case.labels]
+        later = st.sampled_from([at + by for at in moments for by in (-1, 0, 1)])
+        first = min(moments)
+        came = [first, *(max(first, at) for at in data.draw(st.lists(later, min_size=1, max_size=4)))]
+        stored, files = arrived(case, Path(folder), came)
+        warehouse, _ = planned(stored.case, Path(folder) / "house", "shared")
+        table = label_table(stored.case.workload.queries[0], stored.labels, stored.case)
+        made = features(warehouse, stored, table, "then")
+        known = {row: pa.concat_tables([part for at, part in files if at <= m]) for row, m in enumerate(moments)}
+        assert wrong_features(stored, table, made, known) == []
+
+
+@settings(max_examples=examples(12))
+@given(joined_cases(3, 40, cases), st.data())
+def test_attributes_of_dimensions_are_joined(joined: JoinedCase, data: st.DataObject) -> None:
+    wide = replace(with_joined_events(joined), workload=joined.case.workload)
+    case = data.draw(labelled(st.just(wide)))
+    with tempfile.TemporaryDirectory() as folder:
+        files = with_stored_dimensions(joined, Path(folder) / "dimensions", ["parquet"])
+        workload = replace(case.case.workload, streams=(replace(files.case.stream, lateness=case.lateness),))
+        own = stored_events(replace(files.case, workload=workload), Path(folder) / "source", "parquet")
+        warehouse, _ = planned(own, Path(folder) / "house", "shared")
+        table = label_table(case.case.workload.queries[0], case.labels, case.case)
+        made = features(warehouse, case, table)
+        assert wrong_features(case, table, made, dict.fromkeys(range(len(table)), case.case.events)) == []
 
 
 # ------------------------------------------------------------------------------------------- rules
@@ -185,6 +231,62 @@ def test_a_check_that_fails_hands_nothing_over(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("spark_jobs.operations.feature_checks.recompute_here", failing)
     with pytest.raises(heddle.Error, match="HDL-531 the check of q failed: ZeroDivisionError: no"):
         made(tmp_path / "check", {"1": events_of(some_events(7))}, ALL_LABELS)
+
+
+# ------------------------------------------------------------------------------------------- stored partials
+def published(house: heddle.House, begin: int, end: int) -> None:
+    house.run(f"2026-03-01T{begin:02}:00", f"2026-03-01T{end:02}:00")
+
+
+def lifted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The spans of the events that are lifted from now on, in hours."""
+    spans: list[tuple[int, int]] = []
+    lift = features_module.lift_labelled
+
+    def noted(stream: Any, splits: Any, cells: Any, *more: Any) -> Any:
+        spans.extend(((part.begin - BEGIN) // HOUR, (part.end - BEGIN) // HOUR) for part in cells)
+        return lift(stream, splits, cells, *more)
+
+    monkeypatch.setattr(features_module, "lift_labelled", noted)
+    return spans
+
+
+def test_refreshed_features_come_from_stored_partials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = house_with(tmp_path, {"1": events_of(some_events(9))}, QUERY)
+    labels = labels_of([(at * HOUR + 6 * 60_000_000, user) for at in range(8, 20) for user in ("a", None, "nobody")])
+    before, spans = house.features(labels, "q", at="at", upto=True), lifted(monkeypatch)
+    published(house, 4, 20)
+    assert house.features(labels, "q", at="at", upto=True).equals(before) and spans == []
+    # the windows of later labels, and of earlier ones, are not stored as a whole
+    later = labels_of([(at * HOUR + 6 * 60_000_000, "a") for at in (8, 19, 20, 21)])
+    assert rows_of(house.features(later, "q", at="at"), ["n"])[:2] == [[n] for n in _counts(later, (8, 19))]
+    assert spans == [(17, 21)]
+    # a file that came since is in no stored partial of its time
+    pq.write_table(events_of([(9 * HOUR, "a", 100)]), tmp_path / "payments" / "late.parquet")
+    made = house.features(labels, "q", at="at")
+    assert made["q__high"].to_pylist()[6] == 100 and len(spans) == 2 and spans[1][0] <= 9
+
+
+def test_the_latest_answers_of_the_api_are_the_features_of_now(tmp_path: Path) -> None:
+    house = house_with(tmp_path, {"1": events_of(some_events(9))}, QUERY)
+    published(house, 0, 23)
+    users = ["a", "b", "c", None, "nobody"]
+    with client_of(tmp_path / "house") as client:
+        latest = client.post("answers/q/latest", json={"keys": [{"user": user} for user in users]}).json()
+    newest = moment(latest["newest"].removesuffix("Z"))
+    labels = pa.table({"at": [newest + timedelta(minutes=5)] * len(users), "user": pa.array(users, pa.string())})
+    features = house.features(labels, "q", at="at", upto=True).to_pylist()
+    outputs = ("total", "n", "high", "kinds", "mean")
+    assert [row["q__upto"] for row in features] == [newest] * len(users) and latest["rows"][-1] is None
+    assert features[-1]["q__n"] == 0
+    for row, feature in zip(latest["rows"][:-1], features[:-1], strict=True):
+        assert row["window_end"] == latest["newest"]
+        assert [row[name] for name in outputs] == [feature[f"q__{name}"] for name in outputs]
+
+
+def _counts(labels: pa.Table, hours: Sequence[int]) -> list[int]:
+    events = [(at, user) for at, user, _ in some_events(9)]
+    return [sum(user == "a" and (hour - 3) * HOUR <= at < hour * HOUR for at, user in events) for hour in hours]
 
 
 # ------------------------------------------------------------------------------------------- bad input
