@@ -84,6 +84,7 @@ PLAYED = (
     "README.md",
     "docs/first-steps.md",
     "docs/dimensions.md",
+    "docs/features.md",
     *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")),
 )
 

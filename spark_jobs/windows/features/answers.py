@@ -12,8 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.state_kinds import MAX
 from optimizer.aggregates.states import Lowered, carrier_of
 from optimizer.combine.kernel_stamps import stamp_kernels
+from optimizer.combine.sparse_tables import SparseTable
 from optimizer.workload.values import ACQ, Output, Stream
 from spark_jobs.results.derived import as_typed, derived
 from spark_jobs.store.arrays.numbering import distinct_rows
@@ -52,6 +54,14 @@ def runs_of_spans(starts, offsets, groups, begins, ends, low, high):
             first, last = offsets[groups[i]], offsets[groups[i] + 1]
             low[i] = seek(starts, first, last, begins[i])
             high[i] = seek(starts, low[i], last, ends[i])
+
+
+@numba.njit(cache=True)
+def trim_unknown(arrived, low, high, moments):
+    """Shorten runs [low, high) by the cells at their ends that had not arrived at the label's moment, in place."""
+    for i in range(len(low)):
+        while high[i] > low[i] and arrived[high[i] - 1] > moments[i]:
+            high[i] -= 1
 
 
 @numba.njit(cache=True)
@@ -94,6 +104,7 @@ class FeatureCells:
     def __init__(self, query: ACQ, cells: Cells) -> None:
         """``cells``: of the query's own filter and group columns, and :data:`ARRIVED` behind these."""
         self.query, self.arrived = query, None
+        self._latest: SparseTable | None = None
         if cells.synopsis.group_by[len(query.group_by) :]:
             cells = self._known_by_arrival(cells)
         self.cells = cells
@@ -120,22 +131,40 @@ class FeatureCells:
         A label without events in its windows has 0 for counts, null for all else, and what expressions make of these.
         One whose answer fails HAVING has nulls alone.
         """
-        if self.arrived is None:
-            return _typed(self.query, self._lowered(labels))
         runs = self._runs(labels)
+        if self.arrived is None:
+            return _typed(self.query, self._lowered(labels, runs))
         hull = _hull(runs)
-        partly, arrived = np.zeros(len(labels.group), dtype=bool), self.arrived
+        runs, is_run = self._known_runs(runs, labels.moments)
+        values, places = [self._lowered(labels.where(is_run), runs.where(is_run))], [np.flatnonzero(is_run)]
         counts, none = np.zeros(len(labels.group), dtype=np.int64), np.empty(0, dtype=np.int64)
-        known_cells(arrived, hull.low, hull.high, labels.moments, counts, none)
-        partly = counts < hull.high - hull.low
-        values = [self._lowered(labels.where(~partly))]
-        places = [np.flatnonzero(~partly)]
-        for some in _pieces(np.flatnonzero(partly), counts):
-            values.append(self._of_known(labels.where(some), hull.where(some), counts[some]))
-            places.append(some)
+        partly = np.flatnonzero(~is_run)
+        if len(partly):
+            some_counts = np.zeros(len(partly), dtype=np.int64)
+            some = hull.where(partly)
+            known_cells(self.arrived, some.low, some.high, labels.moments[partly], some_counts, none)
+            counts[partly] = some_counts
+        for some_labels in _pieces(partly, counts):
+            values.append(self._of_known(labels.where(some_labels), hull.where(some_labels), counts[some_labels]))
+            places.append(some_labels)
         order = np.argsort(np.concatenate(places), kind="stable")
-        together = [_together(each, order) for each in zip(*values, strict=True)]
-        return _typed(self.query, together)
+        return _typed(self.query, [_together(each, order) for each in zip(*values, strict=True)])
+
+    def _known_runs(self, runs: FragmentRuns | PartedRuns, moments: Longs) -> tuple[FragmentRuns | PartedRuns, Mask]:
+        """The runs without the cells at their ends that had not arrived at the labels' moments, and mask (n,) of the
+        labels that know all others: files arrive in the order of time, as a rule."""
+        assert self.arrived is not None
+        is_run, parts = np.ones(len(moments), dtype=bool), []
+        for part in runs.parts if isinstance(runs, PartedRuns) else [runs]:
+            high = part.high.copy()
+            trim_unknown(self.arrived, part.low, high, moments)
+            some = np.flatnonzero(part.low < high)
+            if len(some):
+                self._latest = self._latest or SparseTable(self.arrived[:, None], MAX)
+                newest = self._latest.combine(part.low[some], high[some])[:, 0]
+                is_run[some[newest > moments[some]]] = False
+            parts.append(FragmentRuns(part.group, part.low, high))
+        return PartedRuns.together(parts) if len(parts) > 1 else parts[0], is_run
 
     def _of_known(self, labels: LabelWindows, hull: FragmentRuns, counts: Longs) -> list[Lowered]:
         """The features of labels that know some of the cells of their windows only: of each label these are gathered as
@@ -152,10 +181,9 @@ class FeatureCells:
             groups=len(counts),
             key_columns=(),
         )
-        own = FeatureCells.__new__(FeatureCells)
-        own.query, own.arrived, own.cells, own.keys = self.query, None, gathered, ()
-        own._view, own._windowed = FamilyView(gathered), self._windowed
-        return own._lowered(labels._replace(group=np.arange(len(counts))))
+        own = FeatureCells(self.query, gathered)
+        of_each = labels._replace(group=np.arange(len(counts)))
+        return own._lowered(of_each, own._runs(of_each))
 
     def _runs(self, labels: LabelWindows) -> FragmentRuns | PartedRuns:
         runs = []
@@ -165,9 +193,8 @@ class FeatureCells:
             runs.append(FragmentRuns(labels.group, low, high))
         return PartedRuns.together(runs) if len(runs) > 1 else runs[0]
 
-    def _lowered(self, labels: LabelWindows) -> list[Lowered]:
-        """The outputs over all labels."""
-        runs = self._runs(labels)
+    def _lowered(self, labels: LabelWindows, runs: FragmentRuns | PartedRuns) -> list[Lowered]:
+        """The outputs over all labels, of the cells in their runs."""
         some = np.flatnonzero(runs.is_some)
         parts: list[list[Lowered]] = []
         chosen = runs.where(some)

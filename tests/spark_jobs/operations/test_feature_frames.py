@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import heddle
 from tests.in_process import heddle as command
+from tests.snippets import ROOT, blocks, play
 from tests.spark_jobs.feature_houses import ALL_LABELS, QUERY, events_of, house_with, some_events
 
 
@@ -139,6 +141,19 @@ def test_nothing_is_written_if_a_sample_differs(
     made = run(tmp_path, "labels.parquet", "train.parquet")
     assert made.code == 1 and "HDL-530" in made.err and "n is 3, recomputed 2" in made.err
     assert not [*tmp_path.glob("*train*")] and not [*tmp_path.glob(".train*")]
+
+
+def test_the_session_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs/features.md"
+    for block in blocks(page):
+        if block.language == "sh" and "heddle features" not in block.text:
+            play(block.text, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (text,) = [block.text for block in blocks(page) if block.language == "pycon"]
+    session = doctest.DocTestParser().get_doctest(text, {}, "docs/features.md", None, 0)
+    output: list[str] = []
+    done = doctest.DocTestRunner().run(session, out=output.append)
+    assert done.attempted == 5 and not done.failed, "".join(output)
 
 
 # ------------------------------------------------------------------------------------------- Spark
