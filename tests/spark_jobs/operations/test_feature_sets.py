@@ -160,11 +160,12 @@ def made(folder: Path, files: Mapping[str, pa.Table], labels: pa.Table, **option
 @pytest.mark.parametrize("accuracy", ["refreshed", "exact"])
 def test_events_at_or_after_a_moment_change_nothing(tmp_path: Path, accuracy: str) -> None:
     events, moment = some_events(1), 5 * HOUR
-    labels = labels_of([(moment, user) for user in ("a", "b", None)])
+    # later labels have events lifted that these must not know
+    labels = labels_of([(at, user) for at in (moment, 23 * HOUR) for user in ("a", "b", None)])
     before = [event for event in events if event[0] < moment]
     later = [*before, *((moment + at, "a", 8) for at in (0, 1, HOUR)), (moment, None, 7)]
     results = [
-        made(tmp_path / name, {"1": events_of(rows)}, labels, accuracy=accuracy)
+        made(tmp_path / name, {"1": events_of(rows)}, labels, accuracy=accuracy)[:3]
         for name, rows in (("all", events), ("before", before), ("more", later))
     ]
     assert results[0] == results[1] == results[2]
@@ -265,6 +266,17 @@ def test_refreshed_features_come_from_stored_partials(tmp_path: Path, monkeypatc
     pq.write_table(events_of([(9 * HOUR, "a", 100)]), tmp_path / "payments" / "late.parquet")
     made = house.features(labels, "q", at="at")
     assert made["q__high"].to_pylist()[6] == 100 and len(spans) == 2 and spans[1][0] <= 9
+
+
+def test_exact_features_at_an_instant_are_the_published_answer(tmp_path: Path) -> None:
+    house = house_with(tmp_path, {"1": events_of(some_events(10))}, QUERY)
+    published(house, 2, 8)
+    answers = house.read("q").table
+    labels = pa.table({"at": answers["window_end"], "user": answers["user"]})
+    made = house.features(labels, "q", at="at", accuracy="exact")
+    for name in ("total", "n", "high", "kinds", "mean"):
+        assert made[f"q__{name}"].equals(answers[name])
+    assert len(answers) > 20
 
 
 def test_the_latest_answers_of_the_api_are_the_features_of_now(tmp_path: Path) -> None:
