@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +17,10 @@ from heddle.cli.options import AsJson, EngineOption, WarehouseOption
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
+
+if TYPE_CHECKING:
+    from spark_jobs.engine.choice import Engine
+    from spark_jobs.operations.feature_files import FeatureFile
 
 
 class Accuracy(StrEnum):
@@ -66,26 +72,36 @@ def features(
     as_json: AsJson = False,
 ) -> None:
     """Add the answers of queries as of the moment of each label: a training set that knows nothing of the future."""
-    from spark_jobs.engine.choice import Engine
     from spark_jobs.operations.feature_files import features_of_file
     from spark_jobs.operations.feature_labels import feature_request
 
-    keys = dict(_pair(text) for text in key or ())
-    names = [name for text in queries for name in text.split(",") if name]
-    with telling_errors():
+    keys, names = dict(map(_pair, key or ())), [name for text in queries for name in text.split(",") if name]
+    with telling_errors(), _engine(engine) as own:
         request = feature_request(names, at, keys, accuracy.value, known.value, delay, upto)
-        own = Engine("heddle features", requested=engine)
-        try:
-            written = features_of_file(existing_warehouse(warehouse), request, labels, output, own, csv_table)
-        finally:
-            own.stop()
+        written = features_of_file(existing_warehouse(warehouse), request, labels, output, own, csv_table)
     print_diagnostics(written.findings)
     if as_json:
         facts = {"output": str(output), "labels": written.rows, "features": written.features}
         print_json(facts | {"recomputed": written.recomputed})
-        return
-    checked = f"{number_of(written.recomputed, 'label')} recomputed"
+    else:
+        _show(written, output)
+
+
+@contextmanager
+def _engine(name: str | None) -> Iterator[Engine]:
+    """The engine of the command."""
+    from spark_jobs.engine.choice import Engine
+
+    engine = Engine("heddle features", requested=name)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def _show(written: FeatureFile, output: Path) -> None:
     line = f"wrote {number_of(written.rows, 'label')} with {number_of(written.features, 'feature')} to {output}"
+    checked = f"{number_of(written.recomputed, 'label')} recomputed"
     terminal.errors.print(f"{line}, {checked}", highlight=False, markup=False, soft_wrap=True)
 
 

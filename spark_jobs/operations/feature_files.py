@@ -33,7 +33,7 @@ class FeatureFile(NamedTuple):
     findings: list[Diagnostic]
 
 
-def ending_of(path: Path) -> str:
+def form_of_file(path: Path) -> str:
     """The form of a file, by its name. Raises HDL-641."""
     if path.suffix.lower() not in ENDINGS:
         raise HeddleError("HDL-641", f"{path} is neither Parquet nor CSV by its name", f"end it {' or '.join(ENDINGS)}")
@@ -44,7 +44,7 @@ class LabelFile:
     """A file of labels. Of CSV the columns that are not read as moments or keys stay texts."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._ending = path, ending_of(path)
+        self.path, self._ending = path, form_of_file(path)
         self._types: dict[str, pa.DataType] = {}
         with self._reading():
             if self._ending == ".parquet":
@@ -116,7 +116,7 @@ def features_of_file(
     Raises HDL-115 if it cannot be written, HDL-641 for files that cannot be used, and as
     :func:`spark_jobs.operations.features.features_of_table`.
     """
-    ending_of(output)
+    form_of_file(output)
     planned, file = feature_plan(warehouse, request), LabelFile(labels)
     form = LabelForm.of(request, planned.queries, file.names)
     file.declare(form)
@@ -127,7 +127,7 @@ def features_of_file(
         made.compute()
         draft = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
         try:
-            with _Writer(draft, in_csv if ending_of(output) == ".csv" else None) as writer:
+            with _Writer(draft, in_csv if form_of_file(output) == ".csv" else None) as writer:
                 features = made.checked_parts()
                 for part in file.parts(file.names):
                     if len(part):

@@ -31,7 +31,7 @@ def planned_synopsis(plan: SharingPlan, query: ACQ, stream: Stream) -> Synopsis 
     return None
 
 
-class StoredSpans(NamedTuple):
+class CurrentRows(NamedTuple):
     """Spans [begin, end) of which all rows of a synopsis are stored for the files as they are now, ascending, the
     ``files`` that have them, and about how many ``rows`` there are."""
 
@@ -42,14 +42,14 @@ class StoredSpans(NamedTuple):
 
 def stored_spans(
     warehouse: Warehouse, synopsis: Synopsis, splits: Sequence[Split], begin: int, end: int, current: DeltaTable
-) -> StoredSpans:
+) -> CurrentRows:
     """The stored rows of a synopsis in [begin, end), in the table of partials as of ``current``."""
     pieces = stored_coverage.coverage(warehouse, [synopsis.fingerprint], current, (begin, end))
     is_stored = stored_coverage.stored_for(synopsis, list(splits))
     own = pieces.get(synopsis.fingerprint, [])
     spans = tuple(disjoint([(first, last) for first, last, name in own if is_stored(name, first, last)]))
     if not spans:
-        return StoredSpans((), (), 0)
+        return CurrentRows((), (), 0)
     first, last = spans[0][0], spans[-1][1]
     files = [
         file
@@ -57,7 +57,7 @@ def stored_spans(
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last and file["max.bucket"] >= 0
     ]
     paths = tuple(str(warehouse.place / "partials" / file["path"]) for file in files)
-    return StoredSpans(spans, paths, sum(file["num_records"] or 0 for file in files))
+    return CurrentRows(spans, paths, sum(file["num_records"] or 0 for file in files))
 
 
 def remaining(spans: Sequence[Span], begin: int, end: int, reach: int) -> Span | None:

@@ -44,7 +44,7 @@ from spark_jobs.operations.feature_labels import (
     feature_fields,
     key_columns_of,
 )
-from spark_jobs.operations.feature_stores import StoredSpans, planned_synopsis, remaining, stored_spans
+from spark_jobs.operations.feature_stores import CurrentRows, planned_synopsis, remaining, stored_spans
 from spark_jobs.pipeline.run import preparation
 from spark_jobs.pipeline.run.dimensions import versions_over_time
 from spark_jobs.store.settings import settings
@@ -410,9 +410,9 @@ class FeatureSet:
                 files = self._lifted(source._replace(stream=stream), units, begin, end)
                 self.units += [unit._replace(files=files) for unit in units]
 
-    def _stored(self, source: StreamSource, queries: Sequence[ACQ], moments: tuple[int, int]) -> dict[str, StoredSpans]:
+    def _stored(self, source: StreamSource, queries: Sequence[ACQ], moments: tuple[int, int]) -> dict[str, CurrentRows]:
         """The stored rows that answer some labels of queries, by name; their units are planned."""
-        known: dict[str, StoredSpans] = {}
+        known: dict[str, CurrentRows] = {}
         rows: dict[str, int] = {}
         current = self.warehouse.table("partials") if self.synopses else None
         for query in queries:
