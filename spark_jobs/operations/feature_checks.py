@@ -189,10 +189,8 @@ def wrong_features(query: ACQ, joined: pa.Table, labels: DrawnLabels, features: 
     for number, moment in enumerate(labels.moments.tolist()):
         values = [column[number] for column in columns]
         # of a label without events nothing is compared with HAVING
-        row, verdict = nothing, True
-        if number in rows:
-            row = rows[number]
-            verdict = qualifies(unparted, row)
+        row = rows.get(number, nothing)
+        verdict = qualifies(unparted, row) if number in rows else True
         is_all_null = all(value is None for value in values)
         if verdict is False or (verdict is None and is_all_null):
             if not is_all_null:
