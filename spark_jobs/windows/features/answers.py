@@ -28,6 +28,9 @@ from spark_jobs.windows.partials.cells import Cells
 GATHERED = 1 << 20
 """Cells of labels that know some of their events only, which are gathered at once."""
 
+NOWHERE = -(1 << 63)
+"""Start of a cell that no window has."""
+
 UNKNOWN = -1
 """The number of the group of a label whose key has no events."""
 
@@ -54,6 +57,22 @@ def runs_of_spans(starts, offsets, groups, begins, ends, low, high):
             first, last = offsets[groups[i]], offsets[groups[i] + 1]
             low[i] = seek(starts, first, last, begins[i])
             high[i] = seek(starts, low[i], last, ends[i])
+
+
+@numba.njit(cache=True)
+def cut_at_bounds(starts, key, offsets, bounds, out):
+    """The newest bound of each cell's key that is not after its start; :data:`NOWHERE` before the first and from the
+    last on, and for keys below 0.
+
+    starts, key: (n,) of cells; bounds of key k: from offsets[k] to offsets[k + 1], ascending.
+    """
+    for i in range(len(starts)):
+        out[i] = NOWHERE
+        if key[i] >= 0:
+            first, last = offsets[key[i]], offsets[key[i] + 1]
+            at = seek(bounds, first, last, starts[i] + 1)
+            if first < at < last:
+                out[i] = bounds[at - 1]
 
 
 @numba.njit(cache=True)

@@ -79,8 +79,11 @@ def rows_of(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
     return [[plain(row[name]) for name in names] for row in table.to_pylist()]
 
 
-@pytest.mark.parametrize("accuracy", ["refreshed", "exact"])
-def test_features_as_last_refreshed_and_exact(tmp_path: Path, accuracy: str) -> None:
+@pytest.mark.parametrize(("accuracy", "most"), [("refreshed", 4_000_000), ("exact", 4_000_000), ("exact", 0)])
+def test_features_as_last_refreshed_and_exact(
+    tmp_path: Path, accuracy: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.windows.features.answering.CUT_CELLS", most)
     case, expected = CASES["F1"], CASES["F1"]["expected"][f"accuracy {accuracy}"]
     house = house_with(tmp_path, {"1": table_of(**case["input"]["payments"])}, case["query"])
     labels = table_of(**case["input"]["labels"])
@@ -119,9 +122,21 @@ def test_features_are_those_of_the_oracle_label_by_label(case: LabelledCase) -> 
 
 
 @settings(max_examples=examples(15))
-@given(labelled(st.one_of(cases(2), several_cases(2))), st.data())
-def test_what_was_known_then_are_the_files_that_had_arrived(case: LabelledCase, data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+@given(labelled(st.one_of(cases(3), several_cases(3))))
+def test_cells_that_are_cut_at_bounds_of_windows_give_the_same(case: LabelledCase) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.windows.features.answering.CUT_CELLS", 0)
+        assert differences(replace(case, accuracy="exact")) == []
+
+
+@settings(max_examples=examples(15))
+@given(labelled(st.one_of(cases(2), several_cases(2))), st.data(), st.booleans())
+def test_what_was_known_then_are_the_files_that_had_arrived(
+    case: LabelledCase, data: st.DataObject, is_cut: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if is_cut:
+            patch.setattr("spark_jobs.windows.features.answering.CUT_CELLS", 0)
         moments = [label["moment"] for label in case.labels]
         later = st.sampled_from([at + by for at in moments for by in (-1, 0, 1)])
         first = min(moments)
