@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -41,6 +42,10 @@ MOST_EVENTS = 2_000_000
 only as many labels as have so many."""
 
 
+BATCH_EVENTS = 50_000
+"""Events of labels that are recomputed at once: their values are Python objects."""
+
+
 @dataclass(frozen=True)
 class DrawnLabels:
     """Labels that are recomputed: ``moments`` (n,) and ``keys`` (n,), by group column in their types."""
@@ -48,9 +53,9 @@ class DrawnLabels:
     moments: Longs
     keys: pa.Table
 
-    def head(self, labels: int) -> DrawnLabels:
-        """The first of them."""
-        return DrawnLabels(self.moments[:labels], self.keys.slice(0, labels))
+    def part(self, first: int, last: int) -> DrawnLabels:
+        """Those from a number to another."""
+        return DrawnLabels(self.moments[first:last], self.keys.slice(first, last - first))
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def events_of_labels(
     query: ACQ, events: pa.Table, time: str, labels: DrawnLabels, spans: Sequence[tuple[Longs, Longs]]
 ) -> pa.Table:
     """The events that count for each label, once for each label: with :data:`LABEL`, and a column for each part of the
-    window whether the event is in it."""
+    window whether the event is in it. Of several labels no more than :data:`MOST_EVENTS` and one."""
     columns = {LABEL: pa.array(np.arange(len(labels.moments))), "moment": pa.array(labels.moments)}
     for number, (starts, ends) in enumerate(spans):
         columns |= {f"start {number}": pa.array(starts), f"end {number}": pa.array(ends)}
@@ -170,12 +175,25 @@ def events_of_labels(
         connection.register("labels", pa.table(columns))
         counted = f'SELECT l."{LABEL}" AS n, e.rowid AS event{over} FROM labels l JOIN numbered e ON {where}'
         connection.execute("CREATE TEMP TABLE numbered AS SELECT * FROM events")
-        rows = connection.sql(counted).to_arrow_table()
+        most = f" LIMIT {MOST_EVENTS + 1}" if len(labels.moments) > 1 else ""
+        rows = connection.sql(f"{counted}{most}").to_arrow_table()
     numbers = rows["event"].to_numpy()
     joined = events.take(pa.array(numbers)).append_column(LABEL, rows["n"].cast(pa.int64()))
     for number in range(len(parts) if len(parts) > 1 else 0):
         joined = joined.append_column(over_column(number), rows[over_column(number)])
     return joined.append_column(INSIDE, pa.array(np.zeros(len(joined), dtype=np.int64)).cast(pa.timestamp("us", "UTC")))
+
+
+def _batches(joined: pa.Table, labels: int) -> Iterator[tuple[pa.Table, int, int]]:
+    """The events of labels, some labels at a time, numbered from 0, with the numbers [first, last) of the labels."""
+    number = joined[LABEL].to_numpy()
+    reached = np.cumsum(np.bincount(number, minlength=labels)) // BATCH_EVENTS
+    cuts = [0, *(np.flatnonzero(np.diff(reached)) + 1).tolist(), labels]
+    place = joined.column_names.index(LABEL)
+    for first, last in pairwise(cuts):
+        inside = (number >= first) & (number < last)
+        part = joined.filter(pa.array(inside))
+        yield part.set_column(place, LABEL, pa.array(number[inside] - first)), first, last
 
 
 def wrong_features(query: ACQ, joined: pa.Table, labels: DrawnLabels, features: pa.Table, overflows: bool) -> list[str]:
@@ -247,9 +265,15 @@ def check_query(
             if len(joined) <= MOST_EVENTS or len(labels.moments) == 1:
                 break
             read = len(joined)
-        labels = labels.head(max(1, len(labels.moments) * MOST_EVENTS // (2 * read)))
+        labels = labels.part(0, max(1, len(labels.moments) * MOST_EVENTS // (2 * read)))
     try:
-        wrong = wrong_features(query, joined, labels, features, overflows)
+        wrong = [
+            difference
+            for part, first, last in _batches(joined, len(labels.moments))
+            for difference in wrong_features(
+                query, part, labels.part(first, last), features.slice(first, last - first), overflows
+            )
+        ]
     except CannotTell as error:
         raise HeddleError("HDL-531", f"features of {query.name} cannot be recomputed: {error}", "report it") from error
     if wrong:
