@@ -54,7 +54,7 @@ class DrawnLabels:
     keys: pa.Table
 
     def part(self, first: int, last: int) -> DrawnLabels:
-        """Those from a number to another."""
+        """The labels from a number to another."""
         return DrawnLabels(self.moments[first:last], self.keys.slice(first, last - first))
 
 
