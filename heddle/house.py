@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from html import escape
@@ -226,6 +227,45 @@ class House:
             return Answers(answered(None), query)
         tables = [answered(group if isinstance(group, tuple) else _as_group(group)) for group in groups]
         return Answers(pa.concat_tables(tables, promote_options="default") if tables else answered(None)[:0], query)
+
+    def features(
+        self,
+        labels: Any,
+        queries: str | Sequence[str],
+        *,
+        at: str,
+        keys: Mapping[str, str] | None = None,
+        accuracy: str = "refreshed",
+        known: str = "now",
+        delay: str | None = None,
+        upto: bool = False,
+        engine: str | None = None,
+    ) -> Any:
+        """The labels with the answers of queries as of the moment of each (docs/features.md): a column
+        ``<query>__<output>`` for each output, of the type that the labels have.
+
+        ``labels``: a table of Arrow, or a DataFrame of pandas, Polars or Spark. ``at``: the column of the moments (UTC
+        without a zone); ``keys``: columns of the labels with the names of the group columns that they are, where these
+        differ. ``accuracy``: ``"refreshed"``, the newest answer that was complete at the moment, or ``"exact"``, the
+        windows that end at the moment; the end is exclusive. ``known``: all that has arrived by ``"now"``, or only what
+        had arrived ``"then"``. ``delay``: features end so long before the moment, e.g. ``"5 minutes"``. ``upto``: also
+        ``<query>__upto``, the instant up to which events count. Raises HDL-507 for an unknown query, HDL-530 if a
+        recomputed sample differs, HDL-641 and HDL-644 for labels that cannot be used, HDL-647 and HDL-648.
+        """
+        from spark_jobs.engine.choice import Engine
+        from spark_jobs.operations.feature_frames import with_features
+        from spark_jobs.operations.feature_labels import feature_request
+
+        names = [queries] if isinstance(queries, str) else list(queries)
+        request = feature_request(names, at, keys or {}, accuracy, known, delay, upto)
+        own = Engine("heddle", requested=engine)
+        try:
+            framed, findings = with_features(self._warehouse, request, labels, own)
+        finally:
+            own.stop()
+        for finding in findings:
+            warnings.warn(str(finding), stacklevel=2)
+        return framed
 
     def _loaded(self, query: str) -> QueryForms:
         from spark_jobs.windows.loading import Reader

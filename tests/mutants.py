@@ -91,6 +91,7 @@ ALSO = {
         "tests/spark_jobs/streams/test_stored_names.py",
         "tests/spark_jobs/streams/test_sources.py",
     ),
+    "spark_jobs/windows/features": ("tests/spark_jobs/operations/test_feature_sets.py",),
     "spark_jobs/windows/finals": ("tests/spark_jobs/windows/test_final_aggregates.py",),
     "spark_jobs/windows/row_windows": (
         "tests/spark_jobs/windows/test_rows.py",

@@ -85,6 +85,7 @@ PLAYED = (
     "docs/first-steps.md",
     "docs/dimensions.md",
     "docs/expectations.md",
+    "docs/features.md",
     *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")),
 )
 

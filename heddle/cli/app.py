@@ -11,6 +11,7 @@ _DECLARED = {
     "run": ("run", "tick", "backfill", "repair", "compare", "calibrate"),
     "audit": ("audit",),
     "answers": ("read", "lookup"),
+    "features": ("features",),
     "relations": ("sql", "views", "contract"),
     "release": ("release",),
     "tables": ("tables",),
@@ -32,7 +33,7 @@ _GROUPS = {
     "Start": ("init", "streams", "validate", "preview", "test", "import", "format"),
     "Plan": ("plan", "explain", "diff", "what-if", "rollback"),
     "Run": ("run", "tick", "backfill", "repair", "audit", "land", "copy"),
-    "Answers": ("read", "sql", "lookup", "views", "tables", "contract", "serve", "sql-server"),
+    "Answers": ("read", "sql", "lookup", "features", "views", "tables", "contract", "serve", "sql-server"),
     "Operate": ("status", "alerts", "queries", "pause", "resume", "remove", "quarantine", "release", "maintain"),
     "Set up and measure": ("config", "schema", "jars", "airflow", "upgrade", "compare", "calibrate", "experiments"),
 }

@@ -193,6 +193,7 @@ READING = frozenset(
         "diff",
         "explain",
         "lookup",
+        "features",
         "sql",
         "views",
         "contract",
@@ -211,7 +212,7 @@ READING = frozenset(
 def prepare(command: str) -> None:
     """Have libraries load no more than a command that only reads, or may find nothing to do, needs of them."""
     arrow_alone()
-    if command in ("lookup", "preview", "test"):
+    if command in ("lookup", "features", "preview", "test"):
         numba_alone()
 
 

@@ -560,6 +560,12 @@ CODES_OF_RUNS = (
         "warning",
     ),
     Code(
+        "HDL-641",
+        "Labels do not fit the queries of a feature set: a column is missing, or its values have another type.",
+        "Name the columns with `--at` and `--key`; the message says which are there.",
+        exit_code=2,
+    ),
+    Code(
         "HDL-642",
         "DuckDB cannot read this warehouse by itself: it is in a store, or its path has a sign of patterns.",
         "Print the views with `heddle views`, for DuckDB with its extension delta.",
@@ -573,6 +579,12 @@ CODES_OF_RUNS = (
     ),
     # --------------------------------------------------------------------------------------- upgrades
     Code(
+        "HDL-644",
+        "A label has no moment that can be used; nothing was computed.",
+        "Correct the row that the message names, or leave it out.",
+        exit_code=2,
+    ),
+    Code(
         "HDL-645",
         "An earlier Heddle wrote the warehouse, and could not go on if this one wrote to it.",
         "Look at `heddle upgrade --check`, then run `heddle upgrade --apply`.",
@@ -582,6 +594,24 @@ CODES_OF_RUNS = (
         "An upgrade would change what earlier versions read, and nobody at a terminal confirms it.",
         "Say --yes if no earlier version uses the warehouse any more.",
         exit_code=2,
+    ),
+    Code(
+        "HDL-647",
+        "What was known at a label's moment is not recorded: it is before the first arrival of the stream's files.",
+        "Leave such labels out, or take what is known now: `--known now`.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-648",
+        "A query cannot be in a feature set: its windows are not of time, or its answers depend on other groups.",
+        "Take queries over windows of time without LIMIT and grouping sets.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-649",
+        "Values of features do not fit the types of their outputs; they are null.",
+        "Compute them in double, for instance by multiplying with 1e0.",
+        "warning",
     ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),

@@ -219,6 +219,20 @@ def _moved_back(window: Window, bounds: NDArray[np.int64], are_ends: bool) -> ND
     return calendars.moved_back(calendars.clock(calendar.zone), calendar, bounds, step, are_ends)
 
 
+def open_starts(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Starts of a plain window that ends at some moments, less its ``ago``, which need not be instants. Shape (n,) to
+    (n,).
+
+    Windows of one length begin that long before. Those of a calendar, and cumulative ones, begin where the window does
+    that ends at the next instant: at an instant the start is that of :func:`starts_of`.
+    """
+    if window.calendar is None or not len(moments):
+        return starts_of(window, moments)
+    pause = longest_pause(window)
+    starts, ends = _calendar_spans_near(window, moments + pause, pause + 1)
+    return starts[np.searchsorted(ends, moments)]
+
+
 def newest_instant(window: Window, moment: int) -> int:
     """The newest instant of a window that is not after a moment, whether or not it is requested."""
     return int(newest_instants(window, np.array([moment], dtype=np.int64))[0])

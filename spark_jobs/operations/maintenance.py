@@ -30,6 +30,7 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
 from spark_jobs.operations import erasure
 from spark_jobs.operations.erasure import Holder
+from spark_jobs.operations.features import sweep_features
 from spark_jobs.operations.file_checks import check_files
 from spark_jobs.operations.fine_partials import DroppedFine, drop_fine
 from spark_jobs.pipeline.run.dimensions import sweep_versions
@@ -184,6 +185,7 @@ def maintain(
         maintained.removed += maintained.tables[f"copy of {stream.name}"]
     maintained.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
     maintained.removed += sweep_versions(warehouse, retention, dry_run)
+    maintained.removed += sweep_features(warehouse, time.time_ns() // 1000 - retention, dry_run)
     if erase:
         erasure.expire_logs(warehouse, retention, dry_run)
         maintained.holders = erasure.holders(warehouse, retention)

@@ -22,7 +22,7 @@ def encoded(table: pa.Table, query: str, format: str, more: Mapping[str, Any] | 
 
     sink = io.BytesIO()
     if format == "csv":
-        pcsv.write_csv(_with_iso_times(_flat(table)), sink)
+        pcsv.write_csv(csv_table(table), sink)
     elif format == "parquet":
         pq.write_table(table, sink)
     else:
@@ -30,6 +30,11 @@ def encoded(table: pa.Table, query: str, format: str, more: Mapping[str, Any] | 
         data = {"format_version": 1, "query": query, "columns": table.schema.names, **(more or {}), "rows": rows}
         sink.write((json.dumps(data, indent=1) + "\n").encode())
     return sink.getvalue()
+
+
+def csv_table(table: pa.Table) -> pa.Table:
+    """The values of a table as CSV has them."""
+    return _with_iso_times(_flat(table))
 
 
 def _flat(table: pa.Table) -> pa.Table:

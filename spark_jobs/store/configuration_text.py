@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 INTRODUCTION = """\
 Heddle is configured by options of commands, by environment variables, and by a project file `heddle.toml`. What is
 said first in this order holds: option (or parameter of a DAG), environment variable, project file, default. They are
@@ -54,3 +56,18 @@ knows keys, types and choices; `heddle validate` knows the rest.
 
 ## Settings
 """
+
+
+def page_of(rows: Iterable[Sequence[str]], module: str) -> str:
+    """The page on configuration, which a module prints, with the cells of each setting."""
+    lines = [
+        "# Configuration",
+        "",
+        f"<!-- Generated: edit {module.replace('.', '/')}.py, then python -m {module} > docs/configuration.md -->",
+        "",
+        INTRODUCTION,
+        "| Variable | In heddle.toml | Value | Default | Meaning | A wrong value |",
+        "|---|---|---|---|---|---|",
+        *(f"| {' | '.join(cells)} |" for cells in rows),
+    ]
+    return "\n".join([*lines, "", "The codes are explained in [errors](errors.md).", ""])

@@ -27,6 +27,7 @@ from optimizer.errors.installing import IS_CHECKOUT, PROJECT
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
 from optimizer.workload.urls import split_places
 from spark_jobs.store.alert_settings import parse_notify, parse_owners
+from spark_jobs.store.configuration_text import page_of
 from spark_jobs.store.memory import TASK_MEMORY, TaskMemory
 from spark_jobs.store.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
@@ -539,6 +540,17 @@ class Settings:
         str,
         lambda settings: "",
     )
+    dimension_days = Setting(
+        "HEDDLE_DIMENSION_DAYS",
+        "whole number, 0 or more",
+        "`0`: no longer than `heddle maintain --retention`",
+        "for so many days after their last use `heddle maintain` keeps versions of [dimensions](dimensions.md), which "
+        "[features](features.md#what-was-known-then) of what was known then need",
+        "HDL-120 when maintenance runs",
+        _number(5, "days"),
+        lambda settings: 0,
+        "number",
+    )
     checks = Setting(
         "HEDDLE_CHECKS",
         "`all`, `sample` or `none`",
@@ -775,23 +787,12 @@ def schema() -> dict[str, Any]:
 
 def page() -> str:
     """The settings as Markdown: how they are given, and one table."""
-    from spark_jobs.store.configuration_text import INTRODUCTION
-
     module = __spec__.name if __spec__ is not None else __name__
-    lines = [
-        "# Configuration",
-        "",
-        f"<!-- Generated: edit {module.replace('.', '/')}.py, then python -m {module} > docs/configuration.md -->",
-        "",
-        INTRODUCTION,
-        "| Variable | In heddle.toml | Value | Default | Meaning | A wrong value |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for each in DECLARED:
         key = f"`{each.key}`: {WORDS[each.form]}" if each.form is not None else "no"
-        cells = (f"`{each.variable}`", key, each.kind, each.show_default, each.meaning, each.wrong)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", "The codes are explained in [errors](errors.md).", ""])
+        rows.append((f"`{each.variable}`", key, each.kind, each.show_default, each.meaning, each.wrong))
+    return page_of(rows, module)
 
 
 if __name__ == "__main__":

@@ -694,6 +694,7 @@ SETTINGS: dict[str, Set] = {
     "event_log": variable("HEDDLE_EVENT_LOG", "none"),
     "spark_history": variable("HEDDLE_SPARK_HISTORY", "http://127.0.0.1:18080"),
     "local_events": variable("HEDDLE_LOCAL_EVENTS", "1000000"),
+    "dimension_days": variable("HEDDLE_DIMENSION_DAYS", "400"),
     "in_process": variable("HEDDLE_IN_PROCESS", "1000000"),
     "driver_memory": variable("HEDDLE_DRIVER_MEMORY", "1g"),
     "task_memory": variable("HEDDLE_TASK_MEMORY", "64m"),

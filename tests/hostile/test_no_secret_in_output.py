@@ -141,6 +141,10 @@ CASES: dict[str, tuple[tuple[str, ...], ...]] = {
     "resume": (("other",),),
     "queries": ((), ("--at", "2013-07-02")),
     "read": tuple(("counted", "--format", form) for form in ("table", "csv", "json")),
+    "features": tuple(
+        ("labels.csv", "--at", "at", "--queries", "counted", "--output", "train.csv", "--known", known, *more)
+        for known, more in (("now", ("--accuracy", "exact")), ("then", ("--accuracy", "refreshed", "--upto")))
+    ),
     "lookup": tuple(("other", *INTERVAL, "--format", form) for form in ("table", "csv", "json")),
     "sql": tuple(("SELECT * FROM counted", "--format", form) for form in ("table", "csv", "json")),
     "views": ((), ("--dialect", "duckdb"), ("--dbt", "--output", "models")),
@@ -226,6 +230,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / "queries.sql").write_text(QUERIES)
         # what it prints is the text of the file itself
         (folder / "plain.sql").write_text("select count(*) from trades window range '1 hour' slide '1 hour' on ts")
+        (folder / "labels.csv").write_text("at,symbol\n2100-01-01,A\n")
         (folder / "job.sql").write_text(
             "SELECT symbol, count(*) FROM trades GROUP BY symbol, window(ts, '1 hour') "
             f"-- of jdbc:postgresql://me:{mark('job')}@db"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -16,10 +16,11 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.attributes import attributes_in
-from optimizer.workload.instants import format_instant
+from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import Dimension, DimensionVersion, Stream, digest, to_json
 from spark_jobs.pipeline.run.values import PreparedRun, Run
 from spark_jobs.results.current_dimensions import follow_current, used_columns
+from spark_jobs.store.settings import settings
 from spark_jobs.store.warehouse import publish_log
 from spark_jobs.store.warehouse.publish_log import LogRow, RunRecord
 from spark_jobs.store.warehouse.warehouse import Warehouse
@@ -336,21 +337,47 @@ def on_older_versions(warehouse: Warehouse, plan: SharingPlan) -> list[OlderVers
     return older
 
 
+def versions_over_time(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[tuple[int, str]]]:
+    """For each of some dimensions the moments (microseconds), ascending, at which runs published with another version
+    than before, and the ids of these versions."""
+    known = publish_log.publications_read(warehouse, None)
+    noted = sorted(
+        (int(known.at[owner]), name, ids[0])
+        for owner, of in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True)
+        for name, ids in versions_noted(of).items()
+        if name in names and ids
+    )
+    versions: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
+    for at, name, id in noted:
+        if not versions[name] or versions[name][-1][1] != id:
+            versions[name].append((at, id))
+    return versions
+
+
+def _used_since(versions: Sequence[tuple[int, str]], since: int) -> set[str]:
+    """The ids, of :func:`versions_over_time`, of the versions that runs used after a moment."""
+    before = [number for number, (at, _) in enumerate(versions) if at <= since]
+    return {id for _, id in versions[before[-1] if before else 0 :]}
+
+
 def sweep_versions(warehouse: Warehouse, retention: int, dry_run: bool) -> int:
     """Remove the versions of dimensions that nothing needs; their number.
 
-    Those stay that standing publications note, that a run used last, that are among the newest, or that were written
-    within the last ``retention`` (microseconds).
+    Those stay that standing publications note, that a run used last, that are among the newest, that were written
+    within the last ``retention`` (microseconds), or that runs used within the days that HEDDLE_DIMENSION_DAYS says.
     """
+    since = time.time_ns() // 1000 - settings().dimension_days * DAY
     known = publish_log.publications_read(warehouse, None)
     noted: dict[str, set[str]] = {}
     for owner, of in zip(known.owner.tolist(), known.reads["of"].to_pylist(), strict=True):
         for name, ids in versions_noted(of).items() if known.all_standing[owner] else ():
             noted.setdefault(name, set()).update(ids)
-    removed = 0
-    for name in (warehouse.place / FOLDER).folders():
+    names = (warehouse.place / FOLDER).folders()
+    used, removed = versions_over_time(warehouse, names), 0
+    for name in names:
         current = current_version_of(warehouse, name)
         needed = noted.get(name, set()) | ({current.id} if current is not None else set())
+        needed |= _used_since(used.get(name, []), since)
         for file in old_versions(warehouse, name, needed, time.time_ns() // 1000 - retention):
             removed += 1
             if not dry_run:

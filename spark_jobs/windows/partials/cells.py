@@ -454,12 +454,17 @@ def buckets(cells: Cells) -> NDArray[np.int32]:
 
 def buckets_of(keys: pa.StringArray) -> NDArray[np.int32]:
     """Buckets as from :func:`spark_jobs.store.warehouse.data_files.bucket_of`, without an object a key."""
+    return (checksums_of(keys) % BUCKETS).astype(np.int32)
+
+
+def checksums_of(keys: pa.StringArray) -> NDArray[np.uint32]:
+    """CRC-32 (n,) of each key, which decides its bucket."""
     if len(keys) == 0:
-        return np.empty(0, dtype=np.int32)
+        return np.empty(0, dtype=np.uint32)
     _, offsets, data = keys.buffers()
     first = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
     checksums: NDArray[np.uint32] = _checksums(first, np.frombuffer(data, dtype=np.uint8), _CHECKSUMS)
-    return (checksums % BUCKETS).astype(np.int32)
+    return checksums
 
 
 _CHECKSUMS = np.array([zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)], dtype=np.uint32)

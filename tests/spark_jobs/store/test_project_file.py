@@ -30,7 +30,7 @@ ARCHIVE = ROOT / "tests" / "fixtures" / "warehouse_0_1.tar.xz"
 KEYS = {setting.key: setting for setting in DECLARED if setting.form is not None}
 PATHS = {"event_log", "warehouse", "streams", "workload", "sources", "jars", "topics", "copies"}
 LISTS = {"workload", "sources", "tables_of_owners"}
-NUMBERS = {"owner_quota": 7, "airflow_port": 8090, "in_process": 7000, "local_events": 8000}
+NUMBERS = {"owner_quota": 7, "airflow_port": 8090, "in_process": 7000, "local_events": 8000, "dimension_days": 9}
 OTHERS = {
     "engine": ("local", "spark"),
     "spark_code": ("folder", "archive"),

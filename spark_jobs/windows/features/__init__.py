@@ -1,0 +1,1 @@
+"""Features of labels: the answers of queries as of given moments."""
