@@ -379,6 +379,8 @@ def test_labels_that_cannot_be_used_are_named_by_row(tmp_path: Path, monkeypatch
         "WINDOW RANGE '1 hour' SLIDE '1 hour' ON t GROUP BY user ORDER BY n DESC LIMIT 2",
         "WINDOW RANGE '1 hour' SLIDE '1 hour' ON t GROUP BY ROLLUP (user)",
         "WINDOW RANGE '1 hour' SLIDE AT MOST '10 minutes' ON t GROUP BY user",
+        "WINDOW RANGE UNBOUNDED SLIDE '1 day' ON t GROUP BY user",
+        "WINDOW RANGE '1 day' SLIDE '1 day' ENDING '1 month' AGO IN 'UTC' ON t GROUP BY user",
     ],
 )
 def test_queries_that_cannot_be_in_a_feature_set(tmp_path: Path, window: str) -> None:
