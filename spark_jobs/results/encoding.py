@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def encoded(table: pa.Table, query: str, format: str, more: Mapping[str, Any] | None = None) -> bytes:
+def encoded(table: pa.Table, query: str, form: str, more: Mapping[str, Any] | None = None) -> bytes:
     """Answers as ``csv``, ``parquet`` or ``json``; ``more``: further keys of the JSON object."""
     import io
 
@@ -21,9 +21,9 @@ def encoded(table: pa.Table, query: str, format: str, more: Mapping[str, Any] | 
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    if format == "csv":
+    if form == "csv":
         pcsv.write_csv(csv_table(table), sink)
-    elif format == "parquet":
+    elif form == "parquet":
         pq.write_table(table, sink)
     else:
         rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]

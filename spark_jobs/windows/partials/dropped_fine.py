@@ -63,7 +63,7 @@ def dropped_days(
     """The days of a stream that overlap some spans [begin, end) (None: all) and whose fragments were dropped: one of
     each synopsis."""
     current = warehouse.table("partials") if current is None else current
-    marks = StoredMarks(warehouse).rows(current, None, spans, stream, are_levels=True)
+    marks = StoredMarks(warehouse).marks(current, None, spans, stream, are_levels=True)
     return [
         DroppedDay.read(mark["fragment_start"], mark["fragment_end"], mark["texts"][1])
         for mark in marks

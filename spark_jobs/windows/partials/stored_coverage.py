@@ -222,7 +222,7 @@ def _staying_levels(
             stored.setdefault(level.fingerprint, []).append((span.begin, span.end))
     staying: dict[str, set[tuple[int, int]]] = {}
     near, current = sorted(chain(*stored.values())), warehouse.table("partials")
-    for row in StoredMarks(warehouse).rows(current, sorted(tests), near, are_levels=True):
+    for row in StoredMarks(warehouse).marks(current, sorted(tests), near, are_levels=True):
         name, period = row["fingerprint"], (row["fragment_start"], row["fragment_end"])
         content, *dropped = row["texts"]
         is_complete = any(begin <= period[0] and period[1] <= end for begin, end in stored[name])

@@ -52,15 +52,15 @@ class StoredMarks:
         stream: str | None = None,
     ) -> Pieces:
         """Complete pieces that overlap some spans [begin, end), as of a version of the table; arguments and errors are
-        those of :meth:`rows`."""
+        those of :meth:`marks`."""
         pieces: Pieces = {}
-        for row in self.rows(current, fingerprints, spans, stream):
+        for row in self.marks(current, fingerprints, spans, stream):
             pieces.setdefault(row["fingerprint"], []).append(
                 (row["fragment_start"], row["fragment_end"], row["texts"][0])
             )
         return {fingerprint: sorted(of_synopsis) for fingerprint, of_synopsis in pieces.items()}
 
-    def rows(
+    def marks(
         self,
         current: DeltaTable,
         fingerprints: Sequence[str] | None,
