@@ -20,7 +20,7 @@ from heddle.cli.output import telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
-from spark_jobs.results.encoding import encoded, plain_value
+from spark_jobs.results.encoding import answers_as, plain_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -244,7 +244,7 @@ def deliver_answers(
     if format is Format.table:
         show_answers(table, query, limit, noun)
         return
-    data = encoded(table, query, format.value, more or {})
+    data = answers_as(table, query, format.value, more or {})
     if output is not None:
         with telling_errors(), writing_to(output):
             output.write_bytes(data)

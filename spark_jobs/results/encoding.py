@@ -13,22 +13,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def encoded(table: pa.Table, query: str, form: str, more: Mapping[str, Any] | None = None) -> bytes:
+def answers_as(table: pa.Table, query: str, form: str, more: Mapping[str, Any] | None = None) -> bytes:
     """Answers as ``csv``, ``parquet`` or ``json``; ``more``: further keys of the JSON object."""
     import io
 
     import pyarrow.csv as pcsv
     import pyarrow.parquet as pq
 
-    sink = io.BytesIO()
-    if form == "csv":
-        pcsv.write_csv(csv_table(table), sink)
-    elif form == "parquet":
-        pq.write_table(table, sink)
-    else:
+    def write_json(table: pa.Table, sink: io.BytesIO) -> None:
         rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
         data = {"format_version": 1, "query": query, "columns": table.schema.names, **(more or {}), "rows": rows}
         sink.write((json.dumps(data, indent=1) + "\n").encode())
+
+    sink = io.BytesIO()
+    writers = {"csv": lambda table, sink: pcsv.write_csv(csv_table(table), sink), "parquet": pq.write_table}
+    writers.get(form, write_json)(table, sink)
     return sink.getvalue()
 
 
