@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-wheel test-all fuzz chaos soak audit-dependencies bench peers bench-small bench-year bench-scale bench-latency profile lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-wheel test-all fuzz chaos soak audit-dependencies bench peers bench-small bench-year bench-scale bench-latency profile screenshots lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -177,6 +177,9 @@ bench-latency: setup ## from the moment a refresh is due to its answers, beside 
 
 profile: setup ## what each CPU second of a cold run is
 	@$(PY) -m tests.benchmarks.small --profile
+
+screenshots: setup ## every page of the demo's warehouse, wide and narrow, light and dark, into var/screenshots (needs chromium)
+	@$(PY) -m tests.screenshots --documents
 
 lint: setup ## ruff (check and format), mypy, and which folder may import which
 	@$(PY) -m ruff check .

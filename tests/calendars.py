@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -17,13 +18,65 @@ DAY = 86_400 * 1_000_000
 
 
 def windows_between(window: Window, begin: int, end: int) -> pa.Table:
-    """The windows with an instant in (begin, end]: ``since`` and ``until``, microseconds."""
+    """The windows with an instant in (begin, end]: ``since``, ``until`` and the ``instant``, microseconds."""
     starts = dict[int, int]()
     for since, until in sorted(_windows(window, begin, end)):
         # of those that end together the first one
         if since < until and begin < until <= end:
             starts.setdefault(until, since)
-    return pa.table({"since": pa.array(starts.values(), pa.int64()), "until": pa.array(starts, pa.int64())})
+    spans = [(_moved(window, since, False), _moved(window, until, True), until) for until, since in starts.items()]
+    columns = zip(*spans, strict=True) if spans else ((), (), ())
+    return pa.table(
+        {name: pa.array(at, pa.int64()) for name, at in zip(("since", "until", "instant"), columns, strict=True)}
+    )
+
+
+def _moved(window: Window, bound: int, is_end: bool) -> int:
+    """Where a historical window of some instant begins or ends, from where it would if it were not historical."""
+    calendar = window.calendar
+    if calendar is None:
+        return bound - window.ago
+    if calendar.ago is None:
+        return bound
+    step = window.slide if calendar.slide is None else DAY
+    return _moved_by_date(calendar.zone, calendar.offset % DAY, calendar.ago, step, bound, is_end)
+
+
+@cache
+def _moved_by_date(name: str, offset: int, ago: tuple[int, str], step: int, bound: int, is_end: bool) -> int:
+    zone, about = zone_of(name), (EPOCH + timedelta(microseconds=bound)).date()
+    day = max(day for day in _around(about) if _begin(day, zone, offset) <= bound)
+    passed = [at for at in range(0, DAY, step) if (first := _shown_first(day, at + offset, zone)) and first[0] <= bound]
+    time = 0 if _begin(day, zone, offset) == bound else max(passed, default=0)
+    if ago[1] == "day":
+        day -= timedelta(days=ago[0])
+    else:
+        number, month = divmod(day.year * 12 + day.month - 1 - ago[0], 12)
+        last = monthrange(number, month + 1)[1]
+        if day.day > last:
+            day, time = date(number, month + 1, last) + timedelta(days=is_end), 0
+        else:
+            day = date(number, month + 1, day.day)
+    for at in range(time, 0, -step):
+        if first := _shown_first(day, at + offset, zone):
+            return max(first[0], _begin(day, zone, offset))
+        # the clock leaves it out, and is put forward at this very time
+        if before := _shown_first(day, at + offset - 1, zone):
+            return max(before[0] + 1, _begin(day, zone, offset))
+    return _begin(day, zone, offset)
+
+
+def _around(day: date) -> list[date]:
+    return [day + timedelta(days=days) for days in range(-3, 4)]
+
+
+def _shown_first(day: date, time: int, zone: ZoneInfo) -> tuple[int] | None:
+    """The instant at which a clock first shows a time of a day; None if it does not."""
+    shown = datetime(day.year, day.month, day.day) + timedelta(microseconds=time)
+    if shown.date() <= EPOCH.date():
+        return (_begin(day, zone, time),)
+    moment = shown.replace(tzinfo=zone).astimezone(UTC)
+    return (micros(moment),) if moment.astimezone(zone).replace(tzinfo=None) == shown else None
 
 
 @cache

@@ -500,7 +500,7 @@ def _expanded_several(window: Window, events: pa.Table, time: str) -> str:
     starts = [
         f'"its instant" - {part.range + part.ago}'
         if _is_plain(part)
-        else f'(SELECT "since" FROM "windows {number}" WHERE "until" = "its instant")'
+        else f'(SELECT "since" FROM "windows {number}" WHERE "instant" = "its instant")'
         for number, part in enumerate(window.parts)
     ]
     names = ", ".join(quoted(name) for name in events.column_names)
@@ -515,7 +515,7 @@ def _expanded(window: Window, time: str, number: int = 0) -> str:
     """SQL of the events, once for every window that holds them."""
     if not _is_plain(window):
         return f"""
-            SELECT events.*, "until" AS "the window", "since" AS "its start", "until" AS "its instant"
+            SELECT events.*, "instant" AS "the window", "since" AS "its start", "instant" AS "its instant"
             FROM events JOIN "windows {number}" ON {time} >= "since" AND {time} < "until"
         """
     width, slide, ago = window.range, window.slide, window.ago

@@ -516,6 +516,10 @@ def with_sets(draw: st.DrawFn, query: ACQ) -> ACQ:
     return replace(query, group_by=group_by, select=(*query.select, "level"), sets=tuple(sets))
 
 
+CALENDAR_AGOS = ((1, "month"), (1, "month"), (12, "month"), (3, "month"), (1, "day"), (7, "day"))
+"""How far back historical windows of a calendar are moved."""
+
+
 @st.composite
 def several_windows(draw: st.DrawFn, tick: int) -> Window:
     """Two to four windows with the same instants: of any lengths, historical, cumulative, of a calendar."""
@@ -525,24 +529,30 @@ def several_windows(draw: st.DrawFn, tick: int) -> Window:
     phase = draw(st.sampled_from((0, 0, 0, 1, slide // 2, slide - 1)))
     agos = st.one_of(st.just(0), st.integers(1, 4).map(lambda k: k * slide), st.integers(1, 3 * tick))
     regular = st.builds(lambda k, ago: Window(k * slide + phase, slide, ago), st.integers(not phase, 7), agos)
-    cumulative = st.integers(1, 6).map(lambda k: Window(k * slide, slide, cumulative=True))
+    cumulative = st.builds(lambda k, ago: Window(k * slide, slide, ago, cumulative=True), st.integers(1, 6), agos)
     one = regular if phase else st.one_of(regular, regular, cumulative)
     return Window.of_several(draw(st.lists(one, min_size=2, max_size=4, unique=True)))
 
 
 @st.composite
 def _several_of_a_calendar(draw: st.DrawFn) -> Window:
+    """Two to four windows of a calendar, or a historical one."""
     zone, units = draw(st.sampled_from(ZONES)), draw(st.sampled_from(("day", "day", "month", "clock")))
     if units == "clock":
         step = draw(st.sampled_from((900, 3600, 21_600))) * SECOND
-        sizes = [((count, "day"), None, True) for count in (1, 2, 7)]
+        sizes = [((count, unit), None, True) for count, unit in ((1, "day"), (2, "day"), (7, "day"), (1, "month"))]
     else:
         step, slide = 0, (1, units)
         sizes = [((count, units), slide, is_cumulative) for count in (1, 2, 3, 7) for is_cumulative in (False, True)]
         sizes += [((count, "month"), slide, True) for count in (1, 3) if units == "day"]
-    chosen = draw(st.lists(st.sampled_from(sizes), min_size=2, max_size=4, unique=True))
+    offset = draw(st.sampled_from((0, 0, 0, 6))) * 3600 * SECOND
+    agos = st.sampled_from((None, None, *CALENDAR_AGOS))
+    chosen = draw(st.lists(st.tuples(st.sampled_from(sizes), agos), min_size=2, max_size=4, unique=True))
+    if draw(st.integers(0, 3)) == 0:
+        chosen = [(chosen[0][0], draw(st.sampled_from(CALENDAR_AGOS)))]
     return Window.of_several(
-        Window.of_calendar(Calendar(zone, size, slide), step, cumulative) for size, slide, cumulative in chosen
+        Window.of_calendar(Calendar(zone, size, slide, offset, ago), step, cumulative)
+        for (size, slide, cumulative), ago in chosen
     )
 
 

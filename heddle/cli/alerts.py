@@ -34,8 +34,8 @@ def alerts(
     test: Annotated[bool, typer.Option("--test", help="Send a sample to every channel.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the failed, blocked, late and silent queries, with their owners. HEDDLE_NOTIFY names where alerts go. Exit 1
-    if --send or --test could not send."""
+    """List failed, blocked, late and silent queries. It names their owners. HEDDLE_NOTIFY names where alerts go.
+    Exit 1 if --send or --test could not send."""
     if send and test:
         raise typer.BadParameter("--send and --test exclude each other")
     with telling_errors():

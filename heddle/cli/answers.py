@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -22,6 +20,7 @@ from heddle.cli.output import telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
+from spark_jobs.results.encoding import encoded, plain_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +51,7 @@ def read(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The published answers of a query, under its own column names. Needs no JVM."""
+    """Print the published answers of a query. Columns have the query's own names. Needs no JVM."""
     from spark_jobs.streams.sources.decoding import parse_instant
 
     format = chosen_format(format, output, as_json)
@@ -101,71 +100,6 @@ def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
     if format is Format.parquet and output is None:
         raise typer.BadParameter("--format parquet needs --output FILE")
     return Format.json if as_json else format
-
-
-def _encoded(table: pa.Table, query: str, format: Format, more: Mapping[str, Any]) -> bytes:
-    import io
-
-    import pyarrow.csv as pcsv
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    if format is Format.csv:
-        pcsv.write_csv(csv_table(table), sink)
-    elif format is Format.parquet:
-        pq.write_table(table, sink)
-    else:
-        rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
-        data = {"format_version": 1, "query": query, "columns": table.schema.names, **more, "rows": rows}
-        sink.write((json.dumps(data, indent=1) + "\n").encode())
-    return sink.getvalue()
-
-
-def csv_table(table: pa.Table) -> pa.Table:
-    """The values of a table as CSV has them."""
-    return _with_iso_times(_flat(table))
-
-
-def _flat(table: pa.Table) -> pa.Table:
-    """Lists, structures and spans of time, which SQL may give, as texts."""
-    import pyarrow as pa
-
-    for at, field in enumerate(table.schema):
-        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type) or pa.types.is_binary(field.type):
-            texts = [None if value is None else str(plain_value(value)) for value in table.column(at).to_pylist()]
-            table = table.set_column(at, field.name, pa.array(texts, pa.string()))
-    return table
-
-
-def _with_iso_times(table: pa.Table) -> pa.Table:
-    """Instants as JSON has them: ``2013-07-01T12:00:00Z``, with a fraction where a column has one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            times = table.column(at).cast(pa.timestamp("us"))
-            in_seconds = pc.all(pc.equal(times, pc.floor_temporal(times, unit="second"))).as_py() is not False
-            texts = pc.strftime(times.cast(pa.timestamp("s")) if in_seconds else times, format="%Y-%m-%dT%H:%M:%SZ")
-            table = table.set_column(at, field.name, texts)
-    return table
-
-
-def plain_value(value: Any) -> Any:
-    """A value as JSON has it: instants in ISO 8601, decimals and non-finite doubles as text, bytes in base64."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-    if hasattr(value, "isoformat"):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, list):
-        return [plain_value(item) for item in value]
-    if isinstance(value, dict):
-        return {name: plain_value(item) for name, item in value.items()}
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def show_answers(table: pa.Table, title: str, limit: int = 40, noun: str = "answer") -> None:
@@ -235,7 +169,7 @@ def lookup(
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
+    """Answer a query at any instant, from stored partial aggregates. It can use another window, too. Needs no JVM."""
     from spark_jobs.streams.sources.decoding import parse_instant
     from spark_jobs.windows.loading import Reader, parse_group
 
@@ -310,7 +244,7 @@ def deliver_answers(
     if format is Format.table:
         show_answers(table, query, limit, noun)
         return
-    data = _encoded(table, query, format, more or {})
+    data = encoded(table, query, format.value, more or {})
     if output is not None:
         with telling_errors(), writing_to(output):
             output.write_bytes(data)

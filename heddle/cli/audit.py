@@ -51,10 +51,10 @@ def audit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute published answers from raw events, without sharing, and compare; with --files, read every stored file
-    and compare it with what was committed. Exit 0: all are equal; 1: some differ, and are listed; 2: the call is wrong.
-    A difference in a window whose sources have changed since is outdated: `heddle repair` publishes it again. Publishes
-    nothing."""
+    """Recompute published answers from raw events, and compare. With --files, read every stored file and compare it
+    with what was committed. Exit 0: all are equal; 1: some differ, and are listed; 2: the call is wrong. A
+    difference in a window whose sources have changed since is outdated: `heddle repair` publishes it again.
+    Publishes nothing."""
     if files:
         if begin or end or is_all or share or seed:
             raise typer.BadParameter("--files checks all tables: leave --from, --to, --all, --share and --seed out")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: heddle config --json")
 def config(as_json: AsJson = False) -> None:
-    """Every setting, and where its value comes from: an environment variable, a line of heddle.toml, or the default.
-    Options of a command go before all of them. Secrets are not shown."""
+    """Show every setting and where its value comes from. That is an environment variable, a line of heddle.toml, or
+    the default. Options of a command come before all of them. Secrets are not shown."""
     from spark_jobs.store.settings import describe
 
     with telling_errors():
@@ -49,7 +49,7 @@ class Schema(StrEnum):
 def schema(
     file: Annotated[Schema, typer.Argument(help="Of which file: streams.yaml or heddle.toml.", show_default=False)],
 ) -> None:
-    """Print the JSON schema of streams.yaml or of heddle.toml, by which editors complete and check them."""
+    """Print the JSON schema of streams.yaml or of heddle.toml. Editors complete and check the files with it."""
     sys.stdout.write(schema_text(file))
 
 

@@ -50,7 +50,7 @@ def airflow(
     force: Annotated[bool, typer.Option("--force", help="Write over files that somebody edited.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the files of Heddle's DAGs into a folder of DAGs; after an upgrade, renew them. A file that somebody edited
+    """Write Heddle's DAG files into a folder of DAGs. After an upgrade it renews them. A file that somebody edited
     stays (HDL-585)."""
     from heddle.airflow.exporting import dag_files, write_files
 

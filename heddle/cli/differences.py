@@ -56,9 +56,8 @@ def diff(
     output: Annotated[Path | None, typer.Option("--output", help="Write Markdown or JSON to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the changes from one plan to another: queries, trees, costs, and which stored partials stay valid. Compares
-    versions that a warehouse has stored, or workload files (--after), of which nothing is stored.
-    """
+    """Compare two plans. It shows queries, trees, costs, and which stored partials stay valid, of versions in a
+    warehouse or of workload files (--after). Stores nothing."""
     format = DiffFormat.json if json_asked(format, as_json) else format
     _check_options(plan_a, before, after, streams, format, output)
     with reporting(format, None) as cases:

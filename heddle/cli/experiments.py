@@ -35,7 +35,7 @@ def experiments(
     listing: Annotated[bool, typer.Option("--list", help="List the experiments and what the papers claim.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the papers' figures and tables again, on their workloads, next to the papers' values. Needs no JVM."""
+    """Measure the papers' figures and tables again. It prints the papers' values next to ours. Needs no JVM."""
     if paper is None and not listing:
         raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom, sharon or golab), or --list")
     with telling_errors():

@@ -39,10 +39,9 @@ def import_job(
     streams: OptionalStreams = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write queries from the statements of a Spark SQL, Flink SQL or TimescaleDB job, from GroupBys of Chronon (JSON)
-    or metrics of dbt (YAML), and report the obstacle for each other one. With streams the queries are checked against
-    them, without only their syntax is checked. Needs no JVM.
-    """
+    """Write queries from jobs of other products. It reads the statements of Spark SQL, Flink SQL or TimescaleDB,
+    GroupBys of Chronon (JSON), and metrics of dbt (YAML), and reports the obstacle for each other job. With streams
+    it checks the queries against them, without only their syntax. Needs no JVM."""
     with telling_errors():
         imported = _imported(file, dialect, streams)
     print_diagnostics(imported.diagnostics)

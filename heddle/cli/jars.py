@@ -17,7 +17,8 @@ def jars(
     kafka: Annotated[bool, typer.Option("--kafka", help="Those of `heddle land`, another 125 MB.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the folder of the jars that Spark needs (HEDDLE_JARS). Exit code 1 if they are not there."""
+    """Print or fetch the jars that Spark needs. It prints their folder (HEDDLE_JARS). Exit code 1 if they are not
+    there."""
     from spark_jobs.operations.jars import spark_jars
 
     with telling_errors():

@@ -75,10 +75,9 @@ def land(
     ] = Starting.earliest,
     as_json: AsJson = False,
 ) -> None:
-    """Copy new JSON or CSV files of a folder into a Delta table, each file exactly once, or the current records of a
-    Kafka topic, each record exactly once. What does not fit the stream goes to a table next to it, with the reason.
-    Exits with 1 if not all rows of the folder's files are in the table.
-    """
+    """Copy new files or records of Kafka into a Delta table. Each JSON or CSV file of a folder, or each record of a
+    topic, is copied exactly once. Rows that do not fit the stream go to a table next to it, with the reason. Exits
+    with 1 if not all rows of the folder's files are in the table."""
     _check_options(servers, again, format, avro_schema, checkpoint, starting)
     if servers is None:
         _land_folder(source, streams, stream, to, again or [], as_json)
@@ -161,7 +160,7 @@ def copy(
     streams: Streams,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the copies of streams that only Spark reads (tables of catalogues, databases, ORC, Avro) up to date.
+    """Update the copies of streams that only Spark reads. These are tables of catalogues, databases, ORC and Avro.
     Every run does that itself before it reads them."""
     with telling_errors():
         from spark_jobs.streams.copies.readers import bring_named

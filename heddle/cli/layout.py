@@ -35,10 +35,9 @@ def format_files(
     junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lay out workload files in one way: a clause a line, keywords in capitals, comments in their places. The meaning
-    of the queries does not change. A query with an error stays as it is and is reported (exit 1). Standard input
-    (-) goes to standard output.
-    """
+    """Lay out workload files in one way. Each clause has a line, keywords are in capitals, and comments keep their
+    places. The meaning of the queries does not change. A query with an error stays as it is and is reported (exit
+    1). Standard input (-) goes to standard output."""
     as_json = json_asked(format, as_json)
     with reporting(format, junit) as cases:
         done = _formatted(files, is_written=not (check or diff), is_printed=not as_json)

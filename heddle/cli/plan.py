@@ -85,7 +85,7 @@ def validate(
     junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check queries, streams and the first rows of their data: every problem with its code, its place and what to do
+    """Check queries, streams and the first rows of their data. Every problem has its code, its place and what to do
     about it."""
     from spark_jobs.pipeline.planning.validation import validate_files
     from spark_jobs.store.settings import said
@@ -159,10 +159,9 @@ def plan(
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which queries share an execution tree, and the cost compared with No Share and Shared. FILES with
-    --warehouse: together with the registered queries, as `heddle run` would plan them, and the changes; nothing is
-    stored. Needs no JVM.
-    """
+    """Show which queries share an execution tree, and the cost. It compares the cost with No Share and Shared.
+    FILES with --warehouse: together with the registered queries, as `heddle run` would plan them, and the changes;
+    nothing is stored. Needs no JVM."""
     _check_plan_options(files, streams, warehouse, windows, exactly, format, as_json)
     format = PlanFormat.json if as_json else format
     with telling_errors():
@@ -392,9 +391,8 @@ def explain(
     warehouse: OptionalWarehouse = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a query shares, with which others, what it would cost alone, and why the nearest others are in other
-    trees.
-    """
+    """Explain why a query shares. It shows with which others, what the query would cost alone, and why the nearest
+    others are in other trees."""
     from optimizer.plan.explain import explain as explain_query
 
     with telling_errors():
@@ -476,9 +474,8 @@ def what_if(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show cost and trees if queries came or went or rates changed, next to the stored plan (or FILES'). Stores
-    nothing.
-    """
+    """Show the plan if queries or rates changed. It compares cost and trees with the stored plan (or FILES').
+    Stores nothing."""
     from spark_jobs.pipeline.planning.what_if import RateChange
 
     with telling_errors():
@@ -569,10 +566,9 @@ def rollback(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring an earlier plan into force again, with its queries, as a new version. Running runs keep their plan, and
-    stored partial aggregates of its synopses are reused. Paused queries stay paused. Queries that came since are
-    removed, after you confirm it. The next refresh plans again from the registered files.
-    """
+    """Make an earlier plan current again, as a new version. Running runs keep their plan, and stored partial
+    aggregates of its synopses are reused. Paused queries stay paused. Queries that were added since are removed,
+    after you confirm it. The next refresh plans again from the registered files."""
     from spark_jobs.pipeline.planning.versions import roll_back
 
     def confirm(removed: Sequence[str]) -> None:

@@ -49,10 +49,9 @@ def quarantine(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the files with events that are skipped in the published answers: those that came later than their stream's
-    allowed_lateness, which --release accepts (`heddle repair` then publishes the changes), and those without a
-    usable time. Needs no JVM.
-    """
+    """List events that are left out of the published answers. These are events that came later than their stream's
+    allowed_lateness, which --release accepts (`heddle repair` then publishes the changes), and events without a
+    usable time. Needs no JVM."""
     from spark_jobs.streams.sources.refusals import refusals, release
     from spark_jobs.streams.sources.untimed import standing_without_time, without_time_json
 
@@ -96,17 +95,16 @@ def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival], unt
 
 @app.command(epilog="Example: heddle pause hourly_volume by_host --warehouse var/warehouse --reason 'costs too much'")
 def pause(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Answer some queries no more until they are resumed: a new plan version without them, at once, and so every later
-    one. They stay registered and their published answers stay, also where their intervals are run again. Needs no
-    JVM."""
+    """Stop answering some queries until they are resumed. A new plan version is without them at once, and so is
+    every later one. They stay registered, and their published answers stay, also where their intervals are run
+    again. Needs no JVM."""
     _pause_or_resume(names, warehouse, "paused", reason, as_json)
 
 
 @app.command(epilog="Example: heddle resume hourly_volume --warehouse var/warehouse")
 def resume(names: Names, warehouse: WarehouseOption, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Answer paused queries again, from the next run on, by a new plan version. The command prints the intervals that
-    they missed, with the `heddle backfill` that fills them. Needs no JVM.
-    """
+    """Answer paused queries again, from the next run on. A new plan version has them. The command prints the
+    intervals that they missed, with the `heddle backfill` that fills them. Needs no JVM."""
     _pause_or_resume(names, warehouse, "resumed", reason, as_json)
 
 
@@ -158,8 +156,8 @@ def remove(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Unregister queries, by a new plan version that moves no other. Their published answers stay, unless they are to
-    go too: how many, and of when, is shown first. Needs no JVM."""
+    """Unregister queries. A new plan version moves no other query. Published answers stay, unless you remove them
+    too: how many, and of when, is shown first. Needs no JVM."""
     from spark_jobs.pipeline.planning.removal import remove as remove_registered
 
     def agree(answers: Sequence[Deleted]) -> bool:
@@ -232,8 +230,8 @@ def queries(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every query that was ever registered: whose it is, whether it is running, paused, expired or removed, since when
-    and until when, and the newest plan that has it. Needs no JVM."""
+    """List every query that was ever registered. It prints the owner, whether the query is running, paused, expired
+    or removed, since when and until when, and the newest plan that has it. Needs no JVM."""
     from spark_jobs.operations.queries import history_of, list_queries
     from spark_jobs.streams.sources.decoding import parse_instant
 

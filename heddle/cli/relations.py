@@ -32,9 +32,8 @@ def sql(
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Query the published answers in SQL: every query is a table with its name, all of one moment, and every dimension
-    is one. The statement can read nothing else, and write nothing. Needs no JVM.
-    """
+    """Query the published answers in SQL. Every query is a table with its name, all of one moment, and so is every
+    dimension. The statement can read nothing else, and write nothing. Needs no JVM."""
     from spark_jobs.results.connect import ask
 
     format = chosen_format(format, output, as_json)
@@ -81,10 +80,9 @@ def views(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the statements that make every query and every dimension a view with its name in another engine, or write a
+    """Make every query a view in another engine. It prints the statements for queries and dimensions, or writes a
     DuckDB database with the views. Do it again after every new plan version: a view knows the definitions that were
-    planned when it was made. Needs no JVM.
-    """
+    planned when it was made. Needs no JVM."""
     if output is not None and output.suffix == ".duckdb":
         if dialect != "duckdb" or place or source or dimensions or dbt or as_json:
             raise typer.BadParameter("a .duckdb file has views of DuckDB: give it no other option than queries")
@@ -197,9 +195,8 @@ def contract(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
 ) -> None:
-    """Print a data contract of queries (Open Data Contract Standard 3.1, YAML): columns with types and nulls, what is
-    unique, checks, age of answers, owner, and where the tables are. It has no secrets. Needs no JVM.
-    """
+    """Print a data contract of queries. It is YAML of the Open Data Contract Standard 3.1: columns with types and
+    nulls, what is unique, checks, age of answers, owner, and where the tables are. It has no secrets. Needs no JVM."""
     from spark_jobs.results.contract import contract as contract_of
 
     with telling_errors():

@@ -98,8 +98,9 @@ class _Commands(TyperGroup):
 
 app = _App(
     cls=_Commands,
-    help="Shares the processing of sliding-window aggregate queries over the same streams.",
-    no_args_is_help=True,
+    help="Compute many sliding-window aggregates over the same streams in one pass. Without a command: the state of "
+    "the project in this folder, and what to type next.",
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -107,12 +108,18 @@ app = _App(
 
 MODULES: dict[str, str] = {}
 """The commands in the order of ``heddle --help``, and the module that each is declared in (:mod:`heddle.cli.app`)."""
+PANELS: dict[str, str] = {}
+"""The group of ``heddle --help`` that each command is listed in."""
 
 
 @cache
 def _built(name: str) -> Any:
+    """The command of a name. ``heddle --help`` lists it by the first sentence of its help."""
     import_module(MODULES[name])
-    return get_command_from_info(app.declared[name], pretty_exceptions_short=True, rich_markup_mode="rich")
+    info = app.declared[name]
+    info.short_help = " ".join((info.callback.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    info.rich_help_panel = PANELS[name]
+    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
 
 
 class _Command(TyperCommand):
@@ -211,23 +218,27 @@ def prepare(command: str) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version of Heddle and exit."),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print tracebacks, and what Spark logs (as HEDDLE_DEBUG=1 does).")
+        bool, typer.Option("--debug", help="Print tracebacks and the log of Spark, as HEDDLE_DEBUG=1 does.")
     ] = False,
     progress: Annotated[
         Form,
         typer.Option(
             "--progress",
-            help="What long commands tell of their stages on standard error: lines at a terminal (auto), a JSON "
-            "object a line anywhere, or nothing.",
+            help="How long commands report their stages on standard error: lines at a terminal (auto), JSON objects "
+            "anywhere, or nothing.",
         ),
     ] = Form.auto,
 ) -> None:
-    """Options before the command: they hold for all commands."""
+    """Options before the command: they hold for all commands. Without a command, the state of the project is shown."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
     choose(progress)
+    if context.invoked_subcommand is None:
+        prepare("status")
+        import_module("heddle.cli.overview").show_overview()

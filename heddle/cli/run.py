@@ -95,10 +95,9 @@ def run(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register the queries of FILES in addition to the registered ones, or in place of those with the same names; plan
-    all, compute, check and publish every window that ends after --from and not after --to. Running it again changes
-    nothing.
-    """
+    """Register queries, and compute, check and publish an interval. The queries of FILES are added to the
+    registered ones, or replace those with the same names. The interval has every window that ends after --from and
+    not after --to. Running it again changes nothing."""
     with telling_errors():
         first, last = requested_interval(context, files, streams, begin, end)
         request = planning_request(files, streams, rate, algorithm, cost_model)
@@ -200,9 +199,9 @@ def tick(
     engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
-    aggregate_windows does when it fires. Exit 0 also if nothing is due. With --follow every refresh as it falls due, in
-    one process, a line (or JSON object) each."""
+    """Answer what is due now. It follows the stored plan's schedule, from where the last tick ended, as the DAG
+    aggregate_windows does. Exit 0 also if nothing is due. With --follow it continues in one process and prints a
+    line (or JSON object) for each refresh."""
     if (until is not None and not follow) or (follow and at is not None):
         raise typer.BadParameter("--until is for --follow, which goes by the clock: no --at")
     first, last = _instant(begin), _instant(until)
@@ -287,9 +286,8 @@ def backfill(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish history by the stored plan, in few large runs, oldest first. Published intervals stay as they are, so an
-    interrupted backfill continues where it stopped. Live runs may continue at the same time.
-    """
+    """Publish history in few large runs, oldest first. It uses the stored plan. Published intervals stay as they
+    are, so an interrupted backfill continues where it stopped. Live runs may continue at the same time."""
     with telling_errors():
         opened, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         estimates = _backfill_runs(opened, version, begin, end, every, checks)
@@ -371,8 +369,8 @@ def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | Non
 def repair(
     warehouse: WarehouseOption, engine: EngineOption = None, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
-    """Find the published intervals whose source has changed since (late events, files that came or went) and publish
-    them again, as new revisions, by the stored plan. Needs no JVM to find them."""
+    """Publish intervals again whose source has changed. It finds late events and added, changed or removed files,
+    and publishes new revisions with the stored plan. Needs no JVM to find them."""
     from spark_jobs.pipeline.run.history import outdated
     from spark_jobs.store.warehouse.publish_log import lost_publications
 
@@ -583,7 +581,7 @@ def compare(
     sample: Annotated[int, typer.Option("--sample", min=1, help="How many queries to run unshared.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Run a sample of the queries unshared, one plain Spark job each, and compare with the cost of the shared run."""
+    """Compare the shared run with one Spark job for each query. It runs a sample of the queries unshared."""
     with telling_errors():
         comparison = _compared(warehouse, begin, end, sample)
         break_even = _break_even(warehouse, comparison)
@@ -657,7 +655,8 @@ def calibrate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what the steps of a run cost on this machine, for the cost model `measured` and its predictions."""
+    """Measure what a run's steps cost on this machine. The cost model `measured` and its predictions use the
+    result."""
     if warehouse is not None and quick:
         raise typer.BadParameter("--quick is for measuring; with --warehouse nothing is measured")
     with telling_errors():

@@ -30,7 +30,7 @@ def serve(
         str, typer.Option("--host", help="The address to listen on; any but loopback needs HEDDLE_SERVE_TOKEN.")
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the pages in a browser, and answers as JSON and Arrow (/api/v1), without Airflow. Only reads."""
+    """Serve pages and an API, without Airflow. Answers are JSON and Arrow (/api/v1). It only reads."""
     from heddle.api.tokens import configured_token
     from spark_jobs.store.settings import settings
 

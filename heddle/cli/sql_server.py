@@ -39,9 +39,8 @@ def sql_server(
     rows: Annotated[int, typer.Option("--rows", min=1, help="Most rows of an answer.")] = 1_000_000,
     megabytes: Annotated[int, typer.Option("--memory", min=64, help="Most megabytes of a statement.")] = 1024,
 ) -> None:
-    """Answer SQL over the published answers to BI tools, by Arrow Flight SQL: every query is a view. Clients can read
-    nothing else, and write nothing. HEDDLE_SERVE_TOKEN is what they have to say. Ctrl-C stops it.
-    """
+    """Answer SQL to BI tools by Arrow Flight SQL. Every query is a view. Clients can read nothing else, and write
+    nothing. They have to send HEDDLE_SERVE_TOKEN. Ctrl-C stops it."""
     from heddle.api.tokens import configured_token
     from spark_jobs.store.settings import settings
 

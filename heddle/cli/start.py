@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heddle.cli import changes, terminal
-from heddle.cli.answers import plain_value, show_answers
+from heddle.cli.answers import show_answers
 from heddle.cli.databases import database_project
 from heddle.cli.inputs import opened_warehouse
 from heddle.cli.options import AsJson, DryRun, Files, Streams
@@ -22,6 +22,7 @@ from heddle.cli.reports import Case, JUnit, ReportFormat, ReportOption, json_ask
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.errors.diagnostics import count as number_of
+from spark_jobs.results.encoding import plain_value
 
 if TYPE_CHECKING:
     from spark_jobs.operations.dimension_profiles import DimensionProfile
@@ -88,9 +89,9 @@ def init(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a project of data: looks at them and writes streams.yaml, first queries and heddle.toml. Of several tables
-    those with times are streams, and those that they refer to are dimensions. Overwrites nothing. Needs no JVM, but
-    where only Spark knows the columns."""
+    """Create a project from your data. It writes streams.yaml, first queries and heddle.toml, and overwrites
+    nothing. Of several tables, those with times become streams, and those that they refer to dimensions. Needs no
+    JVM, unless only Spark knows the columns."""
     from spark_jobs.operations.project import plan_project
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()
@@ -149,9 +150,8 @@ def streams(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe the data of the streams and dimensions: times, rate over time, columns with their values, keys, and
-    problems. The columns of long streams are described by a sample. Needs no JVM.
-    """
+    """Describe the data of streams and dimensions. It prints times, the rate over time, columns with their values,
+    keys, and problems. Long streams are described by a sample. Needs no JVM."""
     from spark_jobs.operations.dimension_profiles import dimension_profiles
     from spark_jobs.operations.stream_profiles import profiles
 
@@ -267,8 +267,8 @@ def preview(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The answers of queries on the newest windows of their data, computed here and now by the code of a run. Nothing
-    is registered or published; needs no JVM and no warehouse."""
+    """Show answers on the newest windows, without publishing them. The code of a run computes them. Needs no JVM
+    and no warehouse."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.operations.preview import preview as previewed
     from spark_jobs.pipeline.planning.requested import load_inputs
@@ -352,8 +352,8 @@ def test(
     junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer queries on rows that you wrote down, and compare with the answers that you expect. Exit code 1 if some
-    test fails. pytest runs the same files (docs/ci.md). Needs no JVM and no warehouse."""
+    """Test queries on rows that you wrote down. Exit code 1 if a test fails. pytest runs the same files
+    (docs/ci.md). Needs no JVM and no warehouse."""
     from spark_jobs.operations.query_tests import run_tests
 
     as_json = json_asked(format, as_json)

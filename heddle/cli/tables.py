@@ -35,8 +35,8 @@ def tables(
     yes: Annotated[bool, typer.Option("--yes", help="Delete it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The Delta tables that queries ask for (`-- table:`), brought up to date: query, rows, newest window, state. Needs
-    no JVM."""
+    """Bring the queries' own Delta tables up to date (`-- table:`). It prints query, rows, newest window and state.
+    Needs no JVM."""
     with telling_errors():
         listings, has_failed = _done(warehouse, rebuild, drop, yes)
     if as_json:

@@ -31,7 +31,8 @@ def upgrade(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before earlier versions are shut out.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The formats of a warehouse, and what changes so that this version of Heddle can write to it. Needs no JVM."""
+    """Show or apply what this version changes in a warehouse. It prints the formats, and what changes so that this
+    version of Heddle can write to it. Needs no JVM."""
     from spark_jobs.operations.upgrade import apply_upgrade, check_upgrade
 
     with telling_errors():

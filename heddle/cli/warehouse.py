@@ -50,8 +50,8 @@ def maintain(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Merge small files, drop partial aggregates that no recent plan uses, remove files that nothing refers to. Answers
-    do not change; runs and readers go on. Needs no JVM."""
+    """Merge small files, and remove what is not used. It drops partial aggregates that no recent plan uses, and
+    files that nothing refers to. Answers do not change; runs and readers continue. Needs no JVM."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.operations.maintenance import maintain as maintain_warehouse
 
@@ -116,7 +116,7 @@ def status(
     ] = StatusFormat.table,
     as_json: AsJson = False,
 ) -> None:
-    """The plan in force, the last runs, what is published and how the checks went. Needs no JVM."""
+    """Show the plan, the newest runs, published intervals and checks. Needs no JVM."""
     if format is StatusFormat.openmetrics:
         if as_json:
             raise typer.BadParameter("--json is --format json, not openmetrics")

@@ -133,7 +133,7 @@ def _lateness(query: ListedQuery) -> str:
 _GROUPINGS: Mapping[str, str] = {
     "": "{output}",
     "sum": "{output}, sum of {groups}",
-    "largest": "{output}, largest of {groups}",
+    "largest": "{output}, max of {groups}",
 }
 
 

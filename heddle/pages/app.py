@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import HTMLResponse, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -51,7 +53,7 @@ def build_app(
     ``warehouse``: returns its folder, called by each request; ``may``: who may see them, None: everybody;
     ``refresh``: adds the routes that refresh the plan, None: a page that explains how it is refreshed.
     """
-    app, access = FastAPI(title="Heddle"), may or Access()
+    app, access = FastAPI(title="Heddle", dependencies=[] if refresh else [Depends(_only_read)]), may or Access()
     # No interactive documentation: those routes would not ask for a user.
     app.router.routes.clear()
     app.router.route_class = CodedRoute
@@ -60,7 +62,25 @@ def build_app(
     _add_runs(app, warehouse, access.runs)
     _add_metrics(app, warehouse, access.runs)
     (refresh or _add_no_refresh)(app)
+    app.add_exception_handler(StarletteHTTPException, _unknown)
     return app
+
+
+async def _only_read() -> None:
+    """Note for the menu of a request's page that this server cannot refresh the plan."""
+    from heddle.pages.render import CAN_REFRESH
+
+    CAN_REFRESH.set(False)
+
+
+async def _unknown(request: Request, error: Any) -> Response:
+    """The page of an address that no page has; other errors of HTTP as they are."""
+    if error.status_code != 404:
+        return await http_exception_handler(request, error)
+    from heddle.pages.render import render
+
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    return html(render("unknown.html.j2", home="../" * (path.count("/") - 1) or "./", reason=error.detail), 404)
 
 
 def html(text: str | None, status: int = 200) -> HTMLResponse:
@@ -99,6 +119,7 @@ def _add_plan(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) ->
     """The plan and its history."""
 
     @app.get("/", dependencies=may)
+    @app.get("/plan", dependencies=may)
     def plan(version: str | None = None, tree: str = "") -> HTMLResponse:
         from heddle.pages import served
 
@@ -130,6 +151,18 @@ def _add_answers(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any])
 
         chosen = span_of(span, _moment(request.query_params.get("from", "")), _moment(to))
         return html(served.query_html(warehouse(), name, chosen, group))
+
+    @app.get("/query-data", dependencies=may)
+    def query_data(request: Request, name: str = "", to: str = "", format: str = "csv") -> Response:
+        from heddle.pages import served
+        from heddle.pages.spans import span_of
+
+        form = "json" if format == "json" else "csv"
+        chosen = span_of("", _moment(request.query_params.get("from", "")), _moment(to), "all")
+        data = served.answers_data(warehouse(), name, chosen, form)
+        file = re.sub(r"[^A-Za-z0-9_-]", "_", name[:MOST_TEXT])
+        named = {"Content-Disposition": f'attachment; filename="{file}.{form}"'}
+        return Response(data, headers=HEADERS | named, media_type={"csv": "text/csv"}.get(form, "application/json"))
 
 
 def _add_runs(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:

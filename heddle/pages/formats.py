@@ -149,13 +149,14 @@ def instant(microseconds: int) -> str:
 
 
 def interval(begin: int, end: int) -> str:
-    """Two instants of the data, the second without what it shares with the first: ``2013-07-01 .. 02``."""
+    """Two instants of the data, both with a time or neither: ``2013-07-01 23:00 – 2013-07-02 00:00``. The second has no
+    day if that is the first one's."""
     first, last = instant(begin), instant(end)
-    if len(first) == len(last) == 10 and first[:8] == last[:8]:
-        last = last[8:]
-    elif first[:10] == last[:10] and "-" in first[:10] < first:
+    if (len(first) == 10) != (len(last) == 10):
+        first, last = (f"{text} 00:00" if len(text) == 10 else text for text in (first, last))
+    if first[:10] == last[:10] and "-" in first[:10] < first:
         last = last[11:]
-    return f"{first} .. {last}"
+    return f"{first} – {last}"
 
 
 def ago(at: datetime, now: datetime) -> str:

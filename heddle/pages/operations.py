@@ -44,12 +44,14 @@ CHARTED = 120
 # ----------------------------------------------------------------------------------------- problems
 @dataclass(frozen=True)
 class Problem:
-    """Something that a person has to look at: where on the page, what, and what to do."""
+    """Something that a person has to look at: where on the page, what, and what to do; answers lack nothing if it is
+    a warning."""
 
     anchor: str
     title: str
     detail: str
     remedy: str
+    is_warning: bool = False
 
 
 def problems(view: Operations) -> list[Problem]:
@@ -71,7 +73,7 @@ def problems(view: Operations) -> list[Problem]:
         (run for run in view.runs if run.live and run.status == "published"), key=lambda run: run.end, default=None
     )
     for warning in live.warnings if live is not None else ():
-        wrong.append(Problem("runs", f"the newest live run: {warning.message}", warning.code, warning.hint))
+        wrong.append(Problem("runs", f"the newest live run: {warning.message}", warning.code, warning.hint, True))
     late = [refreshed for refreshed in view.refreshed if refreshed.now]
     if late:
         worst = max(late, key=lambda refreshed: refreshed.now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from heddle.pages.folding import Table, fold
@@ -59,6 +60,8 @@ class QueryPage:
     history: Table[Happened]
     cost: CostText | None
     snippets: Sequence[Snippet]
+    data: Sequence[tuple[str, str]]
+    """The answers of the span as files: the name of the form, and the address."""
 
 
 def page(view: QueryView) -> str:
@@ -85,6 +88,7 @@ def query_page(view: QueryView) -> QueryPage:
         history=_history(view.history),
         cost=_cost(view.cost) if view.cost is not None else None,
         snippets=snippets(view),
+        data=[(form.upper(), _data_address(view, form)) for form in ("csv", "json")],
     )
 
 
@@ -108,10 +112,15 @@ def _facts(view: QueryView) -> list[tuple[str, str]]:
         ("window", ", ".join(window_text(window))),
         ("joins", "; ".join(join.removeprefix("joins ") for join in described_joins(query.columns()))),
         ("registered", format_instant(view.since // SECOND * SECOND)),
-        ("file", view.file),
+        ("file", _below(view.file)),
         ("fingerprint", query.definition),
     ]
     return [(name, text) for name, text in facts if text]
+
+
+def _below(file: str) -> str:
+    """A file's path, relative to the working directory if it is inside."""
+    return str(Path(file).relative_to(Path.cwd())) if Path(file).is_relative_to(Path.cwd()) else file
 
 
 # ------------------------------------------------------------------------------------------- what is chosen
@@ -153,6 +162,13 @@ def _shown(view: QueryView) -> str:
     if view.earlier:
         when += f"; {count(view.earlier, 'answer')} of earlier definitions are not drawn"
     return when
+
+
+def _data_address(view: QueryView, form: str) -> str:
+    """The address of the answers in the span as a file."""
+    bounds = {"from": field_of(view.span.begin), "to": field_of(view.span.end)}
+    chosen = {"name": view.query.name} | {name: text for name, text in bounds.items() if text} | {"format": form}
+    return "query-data?" + urlencode(chosen, quote_via=quote)
 
 
 # -------------------------------------------------------------------------------------------- tables

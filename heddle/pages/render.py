@@ -7,6 +7,7 @@ template misspells is an error (``StrictUndefined``), never a gap in the page.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +18,9 @@ from heddle.pages import formats
 from optimizer.errors.diagnostics import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
+
+CAN_REFRESH: ContextVar[bool] = ContextVar("CAN_REFRESH", default=True)
+"""Whether the app of the request can refresh the plan: else its menu has no such page."""
 
 
 def visible(value: object) -> str:
@@ -55,7 +59,7 @@ def _environment() -> Environment:
         "number": formats.number,
         "seconds": formats.seconds,
     }
-    environment.globals["interval"] = formats.interval
+    environment.globals |= {"interval": formats.interval, "can_refresh": CAN_REFRESH.get}
     return environment
 
 

@@ -15,6 +15,8 @@ from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
 from spark_jobs.operations.snapshots import books_of, first_planned, newest_plan
 from spark_jobs.operations.trends import read_streams, read_trends
 from spark_jobs.operations.values import Operations
+from spark_jobs.results.encoding import encoded
+from spark_jobs.results.read import read as read_answers
 from spark_jobs.store.storage import Place
 from spark_jobs.store.warehouse.plans import PlannedQuery
 from spark_jobs.store.warehouse.schemas import moment
@@ -36,6 +38,12 @@ def query_html(root: str, name: str, span: Span, group: str) -> str:
     registered.
     """
     return query.page(read_query(Warehouse.open(root, create=False), name, span, group))
+
+
+def answers_data(root: str, name: str, span: Span, form: str) -> bytes:
+    """Published answers of a query in a span, as ``csv`` or ``json``. Raises HDL-502 without a warehouse, HDL-521 for a
+    query that was never registered."""
+    return encoded(read_answers(Warehouse.open(root, create=False), name, span.begin, span.end), name, form)
 
 
 def plan_html(root: str, version: int | None, tree: str = "") -> str | None:

@@ -90,7 +90,8 @@ def parse(
       ``min`` and ``max`` apply to their events of type E. WHERE filters the events first.
     - ``AT MOST``: a refresh bound. Windows end at those multiples of the stream's step that the schedule chooses, never
       further apart than the bound; RANGE is a multiple of the step.
-    - ``ENDING``: shifts every window back by this length, see :class:`optimizer.workload.values.Window`.
+    - ``ENDING``: shifts every window back by this length, see :class:`optimizer.workload.values.Window`; those of
+      calendars by dates (:func:`optimizer.windows.calendars.moved_back`).
     - ``ROWS``: all rows of the stream are numbered from 0 in the order of time, rows of equal time in the order of the
       values of all the stream's columns; window k covers the rows [k*m, k*m + n), and WHERE filters rows within it.
       ``PARTITION BY`` numbers the rows of each of its keys separately; its columns are group columns.

@@ -142,7 +142,7 @@ def _windows(
     """The window of a query, None if it is refused, and its named windows, if it has some."""
     if words[0].name is None:
         with findings.collecting():
-            return read_window(words[0], scope, grouping, findings), None
+            return Window.of_several([read_window(words[0], scope, grouping, findings)]), None
         return None, None
     with findings.collecting():
         windows = read_named_windows(words, scope, grouping, findings)

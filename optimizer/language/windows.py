@@ -23,7 +23,7 @@ from optimizer.workload.instants import (
     parse_duration,
     rows_text,
 )
-from optimizer.workload.values import SECOND, Calendar, Window
+from optimizer.workload.values import CALENDAR_UNITS, SECOND, Calendar, Window
 
 _COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
@@ -36,12 +36,13 @@ def read_named_windows(
         at = words[scope.limits.windows].range.start
         raise Refused("HDL-310", f"{len(words)} windows; the limit is {scope.limits.windows}", "split the query", at)
     windows: dict[str, Window] = {}
+    has_months = any(map(_has_months, words))
     for each in words:
         assert each.name is not None
         if resolve_name(each.name.text, windows) is not None:
             message = f"two windows are named {shown_text(each.name.text)}"
             raise Refused("HDL-244", message, "give each its own name", each.name.start)
-        window = read_window(each, scope, grouping, findings)
+        window = read_window(each, scope, grouping, findings, has_months)
         if windows:
             _check_instants(next(iter(windows.items())), window, each)
         windows[each.name.text] = window
@@ -82,21 +83,25 @@ def _is_each(window: Window) -> bool:
     return window.calendar is None or window.calendar.slide is None or window.calendar.slide[0] == 1
 
 
-def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: Findings) -> Window:
-    """The window, within the limits; one whose slide leaves events out is warned of."""
+def read_window(
+    words: WindowWords, scope: Scope, grouping: Grouping, findings: Findings, has_months: bool = False
+) -> Window:
+    """The window, within the limits; one whose slide leaves events out is warned of. ``has_months``: it, or one of the
+    same query, is in months: then days are those of the calendar too.
+    """
     if resolve_name(words.on.text, [scope.stream.time]) is None:
         message = f"windows of {scope.stream.name} are on {scope.stream.time}, not {shown_text(words.on.text)}"
         raise Refused("HDL-205", message, f"write ON {scope.stream.time}", words.on.start)
     if words.kind.ends_with_pauses:
         return _sessions(words, scope, grouping, findings)
-    if not words.rows and (words.zone is not None or _has_months(words)):
+    if not words.rows and (words.zone is not None or _is_of_calendar(words, has_months)):
         return _warned(_of_calendar(words, scope, findings), words, findings)
     range = _length(words.first_word, words.range, words.rows, scope)
     slide = _length(words.second_word, words.slide, words.rows, scope)
     ago = _duration("AGO", words.ago, scope.limits) if words.ago is not None else 0
     _check_lengths(range, slide, words, scope.limits, findings)
     if words.first_word == "CUMULATE":
-        return _cumulative(words, range, slide)
+        return _cumulative(words, range, slide, ago)
     if words.at_most:
         if words.starting is not None:
             message = "windows with a refresh bound do not start at a time: the schedule chooses their instants"
@@ -152,13 +157,13 @@ def _warned(window: Window, words: WindowWords, findings: Findings, slide: int =
     return window
 
 
-def _cumulative(words: WindowWords, size: int, step: int) -> Window:
+def _cumulative(words: WindowWords, size: int, step: int, ago: int) -> Window:
     """A window from each multiple of its size to every multiple of its step in it."""
-    _check_only_lengths(words, "cumulative windows")
+    _check_unbounded(words, "cumulative windows")
     if size % step:
         message = f"CUMULATE ({duration_text(size)}) is no multiple of STEP ({duration_text(step)})"
         raise Refused("HDL-241", message, "a step that divides the size ends where the size does", words.slide.start)
-    return Window(size, step, cumulative=True, offset=_offset_of_steps(words, step, size))
+    return Window(size, step, ago, cumulative=True, offset=_offset_of_steps(words, step, size))
 
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -223,13 +228,7 @@ def _calendar_offset(words: WindowWords, unit: tuple[int, str], step: int) -> in
     return (weekday or 0) * DAY + time
 
 
-def _check_only_lengths(words: WindowWords, what: str) -> None:
-    """Refuse the words that go with windows of equal lengths alone."""
-    if words.ago is not None:
-        message = f"{what} cannot end AGO: they are not all equally long"
-        raise Refused(
-            "HDL-241", message, "leave ENDING … AGO out, and read the answers of earlier windows", words.ago.start
-        )
+def _check_unbounded(words: WindowWords, what: str) -> None:
     if words.at_most:
         message = f"{what} have no refresh bound: their instants are those of the calendar"
         raise Refused("HDL-241", message, "leave AT MOST out", words.slide.start)
@@ -237,9 +236,18 @@ def _check_only_lengths(words: WindowWords, what: str) -> None:
 
 def _has_months(words: WindowWords) -> bool:
     """Return whether a length is in months, quarters or years."""
-    return any(
-        (span := _calendar_span(token)) is not None and span[1] == "month" for token in (words.range, words.slide)
-    )
+    if words.rows or words.kind.ends_with_pauses:
+        return False
+    tokens = [token for token in (words.range, words.slide, words.ago) if token is not None]
+    return any((span := _calendar_span(token)) is not None and span[1] == "month" for token in tokens)
+
+
+def _is_of_calendar(words: WindowWords, has_months: bool) -> bool:
+    """Return whether a window is of a calendar without IN. ``has_months``: one of the same query has months."""
+    lengths = [_calendar_span(token) for token in (words.range, words.slide)]
+    if any(span is not None and span[1] == "month" for span in lengths):
+        return True
+    return lengths[0] is not None and (has_months or _has_months(words))
 
 
 def _calendar_span(token: Token) -> tuple[int, str] | None:
@@ -251,7 +259,7 @@ def _calendar_span(token: Token) -> tuple[int, str] | None:
 
 def _of_calendar(words: WindowWords, scope: Scope, findings: Findings) -> Window:
     """A window of days, weeks, months, quarters or years of a time zone."""
-    _check_only_lengths(words, "windows of a calendar")
+    _check_unbounded(words, "windows of a calendar")
     zone = _zone(words.zone)
     range, slide = _calendar_span(words.range), _calendar_span(words.slide)
     if range is None:
@@ -259,11 +267,7 @@ def _of_calendar(words: WindowWords, scope: Scope, findings: Findings) -> Window
         hint = "hours are the same in every zone: leave IN out, or write '1 day' for the days of the zone"
         raise Refused("HDL-241", f"{message}, not {shown_text(words.range.text)}", hint, words.range.start)
     for span, token, word in ((range, words.range, words.first_word), (slide, words.slide, words.second_word)):
-        if span is not None and not 0 < span[0] <= _MOST_UNITS:
-            code, what = ("HDL-307", "too long") if span[0] else ("HDL-204", "zero")
-            raise Refused(
-                code, f"{word} is {what}", f"{duration_text(scope.limits.range)} are the longest", token.start
-            )
+        _check_units(span, token, word, scope.limits)
     step = 0
     if words.first_word == "CUMULATE":
         step = _calendar_step(words, range, slide, scope)
@@ -273,7 +277,8 @@ def _of_calendar(words: WindowWords, scope: Scope, findings: Findings) -> Window
         raise Refused("HDL-241", message, hint if range[1] == "month" else "write SLIDE '1 day'", words.slide.start)
     begins = range if words.first_word == "CUMULATE" else slide
     assert begins is not None
-    calendar = Calendar(zone, range, None if step else slide, _calendar_offset(words, begins, step))
+    offset, ago = _calendar_offset(words, begins, step), _calendar_ago(words, scope.limits)
+    calendar = Calendar(zone, range, None if step else slide, offset, ago)
     window = Window.of_calendar(calendar, step, words.first_word == "CUMULATE")
     if window.range > scope.limits.range:
         message = f"{words.first_word} is longer than {duration_text(scope.limits.range)}"
@@ -284,6 +289,29 @@ def _of_calendar(words: WindowWords, scope: Scope, findings: Findings) -> Window
 
 _MOST_UNITS = 10_000
 """No range of a calendar has more days; a longer one is refused before it is multiplied."""
+
+
+def _check_units(span: tuple[int, str] | None, token: Token, word: str, limits: Limits) -> None:
+    if span is not None and not 0 < span[0] <= _MOST_UNITS:
+        code, what = ("HDL-307", "too long") if span[0] else ("HDL-204", "zero")
+        raise Refused(code, f"{word} is {what}", f"{duration_text(limits.range)} are the longest", token.start)
+
+
+def _calendar_ago(words: WindowWords, limits: Limits) -> tuple[int, str] | None:
+    """The days or months that a historical window of a calendar is moved back by."""
+    token = words.ago
+    if token is None:
+        return None
+    span = _calendar_span(token)
+    _check_units(span, token, "AGO", limits)
+    if span is None:
+        hours = _duration("AGO", token, limits)
+        days = max(1, round(hours / DAY))
+        message = f"windows of a calendar end days, weeks, months, quarters or years ago, not {shown_text(token.text)}"
+        raise Refused("HDL-241", message, f"write ENDING '{duration_text(days * DAY)}' AGO", token.start)
+    if span[0] * CALENDAR_UNITS[span[1]] > limits.range:
+        raise Refused("HDL-307", f"AGO is longer than {duration_text(limits.range)}", "", token.start)
+    return span
 
 
 def _calendar_step(words: WindowWords, size: tuple[int, str], step: tuple[int, str] | None, scope: Scope) -> int:

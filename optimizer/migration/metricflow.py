@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import yaml
 from sqlglot import exp
@@ -29,7 +29,7 @@ from optimizer.migration.spans import TimeSpan, fixed_span
 from optimizer.migration.windows import ImportedWindow
 from optimizer.migration.words import DIFFERS, LEFT_OUT
 from optimizer.migration.writing import valid_name
-from optimizer.workload.instants import parse_duration
+from optimizer.workload.instants import DAY, calendar_text, parse_calendar_span, parse_duration
 
 GRAINS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
@@ -91,10 +91,11 @@ class _Model:
 
 @dataclass(frozen=True)
 class _Input:
-    """Use of a metric in another: what filters it, and how long before its window ended, in microseconds."""
+    """Use of a metric in another: what filters it, and how long before its window ended, in microseconds and months."""
 
     filters: tuple[exp.Expr, ...] = ()
     ago: int = 0
+    months: int = 0
     grain: str = ""
     span: TimeSpan | None = None
     depth: int = 0
@@ -124,12 +125,11 @@ class _Query:
         parameters = members(node).get("type_params") or node
         kind = text_of(path_of(node, "type"), "simple").lower()
         model = self._model_of(node)
-        given = _Input(
-            given.filters + self._filters(node, model),
-            given.ago,
-            given.grain or _grain(node),
-            given.span,
-            given.depth + 1,
+        given = replace(
+            given,
+            filters=given.filters + self._filters(node, model),
+            grain=given.grain or _grain(node),
+            depth=given.depth + 1,
         )
         if kind == "simple":
             return self._simple(parameters, given, at)
@@ -165,7 +165,7 @@ class _Query:
         name = text_of(path_of(measure, "name")) or text_of(measure)
         model = self.layer.measures.get(name)
         filters = given.filters + self._filters(measure, model)
-        value = self._measure(name, _Input(filters, given.ago, given.grain, given.span), place(measure))
+        value = self._measure(name, replace(given, filters=filters), place(measure))
         self.is_sparse |= text_of(path_of(measure, "join_to_timespine")) == "true"
         fill = path_of(measure, "fill_nulls_with")
         return value if fill is None else exp.Anonymous(this="coalesce", expressions=[value, expression_in(fill)])
@@ -177,9 +177,11 @@ class _Query:
         at = place(window or to_date or parameters)
         if to_date is not None:
             unit = text_of(to_date).lower()
-            if unit not in _CALENDAR or given.ago:
+            if unit not in _CALENDAR or given.ago or given.months:
                 raise Refused("HDL-144", f"a metric to date of a {unit}", "week, month, quarter and year are", at)
             span = TimeSpan(f"this_{unit}", f"CUMULATE '1 {unit}'", "so far")
+        elif window is not None and given.months:
+            raise Refused("HDL-144", "a window of days that ended months ago", "offset_window: 28 days", at)
         elif window is not None:
             length = self._length(window)
             span = fixed_span(-length - given.ago, -given.ago, "days")
@@ -188,8 +190,8 @@ class _Query:
             raise Refused("HDL-141", "a cumulative metric of all time", hint, at)
         if path_of(parameters, "measure") is None:
             base = path_of(inner, "metric") or path_of(parameters, "metric")
-            return self._input(base, _Input(given.filters, 0, given.grain, span, given.depth), parameters)
-        return self._simple(parameters, _Input(given.filters, given.ago, given.grain, span), at)
+            return self._input(base, replace(given, ago=0, span=span), parameters)
+        return self._simple(parameters, replace(given, span=span), at)
 
     def _length(self, node: yaml.Node) -> int:
         """Microseconds of a window or an offset."""
@@ -200,6 +202,15 @@ class _Query:
         except HeddleError as error:
             raise Refused("HDL-144", f"a length of {shown_text(text)}", error.diagnostic.hint, place(node)) from None
 
+    def _offset(self, node: yaml.Node) -> tuple[int, int]:
+        """Microseconds and months of an offset."""
+        count, unit = text_of(path_of(node, "count")), text_of(path_of(node, "granularity"))
+        try:
+            span = parse_calendar_span(text_of(node) or f"{count} {unit}")
+        except HeddleError:
+            span = None
+        return (0, span[0]) if span is not None and span[1] == "month" else (self._length(node), 0)
+
     def _input(self, node: yaml.Node | None, given: _Input, near: yaml.Node) -> exp.Expr:
         """The value of a metric that another is made of."""
         if node is None:
@@ -209,10 +220,10 @@ class _Query:
             hint = "offset_window: 7 days is ENDING '7 days' AGO"
             raise Refused("HDL-144", "an offset to the beginning of a unit", hint, place(node))
         offset = path_of(node, "offset_window")
-        ago = given.ago + (self._length(offset) if offset is not None else 0)
+        ago, months = (0, 0) if offset is None else self._offset(offset)
         target = self.layer.metrics.get(name)
         filters = self._filters(node, self._model_of(target) if target is not None else self.model)
-        made = _Input(given.filters + filters, ago, given.grain, given.span, given.depth)
+        made = replace(given, filters=given.filters + filters, ago=given.ago + ago, months=given.months + months)
         return self.metric(name, made, place(node))
 
     def _derived(self, parameters: yaml.Node, given: _Input, node: yaml.Node) -> exp.Expr:
@@ -256,17 +267,24 @@ class _Query:
         self.grain = max(self.grain or grain, grain, key=GRAINS.index)
         if len(self.leaves) >= MOST_MEASURES:
             raise Refused("HDL-310", f"more than {MOST_MEASURES} aggregates in a metric", "", at)
-        span = given.span or self._tumbling(grain, given.ago, at)
+        span = given.span or self._tumbling(grain, given.ago, given.months, at)
         self.leaves.append((self._call(model, node), given.filters, span))
         return exp.Placeholder(this=f"leaf{len(self.leaves) - 1}")
 
-    def _tumbling(self, grain: str, ago: int, at: int) -> TimeSpan:
-        if grain not in _CALENDAR:
+    def _tumbling(self, grain: str, ago: int, months: int, at: int) -> TimeSpan:
+        """The span of a grain that ended a number of its units ago."""
+        if grain not in _CALENDAR and not months:
             length = parse_duration(f"1 {grain}")
             return fixed_span(-length - ago, -ago, "days")
-        if ago:
-            raise Refused("HDL-144", f"a {grain} that ended some time ago", "take days", at)
-        return TimeSpan(f"last_1_{grain}", f"RANGE '1 {grain}'", "units")
+        name, text, (size, unit) = f"last_1_{grain}", f"RANGE '1 {grain}'", parse_calendar_span(f"1 {grain}") or (0, "")
+        back, other = (months, ago) if unit == "month" else (ago // DAY, months or ago % DAY)
+        if grain not in _CALENDAR or other or back % size:
+            hint = "take an offset in the unit of the grain: days, or months for a grain of months"
+            raise Refused("HDL-144", f"a {grain} that ended a length ago in which {grain}s do not fit", hint, at)
+        if back:
+            words = calendar_text((back, unit))
+            name, text = f"{name}_{words}_ago".replace(" ", "_"), f"{text} ENDING '{words}' AGO"
+        return TimeSpan(name, text, "units")
 
     def _call(self, model: _Model, node: yaml.Node) -> exp.Expr:
         """The aggregate of a measure."""
@@ -342,7 +360,7 @@ class _Query:
             return f"{', '.join(f'{span.name} AS ({span.text})' for span in spans)} SLIDE '1 {grain}'{zone}"
         text, _, ago = spans[0].text.partition(" ENDING ")
         step = "STEP" if text.startswith("CUMULATE") else "SLIDE"
-        return f"{text} {step} '1 {grain}'" + (f" ENDING {ago}" if ago else zone)
+        return f"{text} {step} '1 {grain}'" + (f" ENDING {ago}" if ago else "") + zone
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class _Spans:
         if span.kind in ("so far", "today"):
             return f"{span.text} STEP '{slide}'{starting}"
         text, _, ago = span.text.partition(" ENDING ")
-        return f"{text} SLIDE '{slide}'" + (f" ENDING {ago}" if ago else starting)
+        return f"{text} SLIDE '{slide}'" + (f" ENDING {ago}" if ago else "") + starting
 
     def _slide(self, kinds: set[str]) -> tuple[str, str]:
         if self.window is not None:
@@ -181,13 +181,26 @@ def _until_run(bounds: Bounds, at: int) -> TimeSpan:
     is_days = begin.anchor == "day" and not begin.months and begin.micros % DAY == 0 == until.micros % DAY
     if same and is_days and begin.micros < until.micros <= 0:
         return fixed_span(begin.micros, until.micros, "days", end is not None)
-    if same and until == Moment(begin.anchor):
-        count = -begin.months // MONTHS[begin.anchor] if begin.anchor in MONTHS else -begin.micros // (7 * DAY)
-        if count > 0:
-            length = f"{count} {begin.anchor}{'s' * (count > 1)}"
-            return TimeSpan(f"last_{length}".replace(" ", "_"), f"RANGE '{length}'", f"1 {begin.anchor}")
+    if same and (full_units := _full_units(begin, until)) is not None:
+        return full_units
     hint = "count in days: current_date - INTERVAL 30 DAYS; or in full months: date_trunc('month', current_date)"
     raise Refused("HDL-144", "a span of time that is no window of one length", hint, at)
+
+
+def _full_units(begin: Moment, until: Moment) -> TimeSpan | None:
+    """The span of full weeks, months, quarters or years, which may have ended some of them ago; None if it is none."""
+    unit = begin.anchor
+    if unit not in UNITS[1:] or any(each.micros if unit in MONTHS else each.months for each in (begin, until)):
+        return None
+    size = MONTHS.get(unit, 7 * DAY)
+    (first, behind), (last, rest) = (divmod(-(each.months or each.micros), size) for each in (begin, until))
+    if behind or rest or not first > last >= 0:
+        return None
+    length, ago = (f"{count} {unit}{'s' * (count > 1)}" for count in (first - last, last))
+    name, text = f"last_{length}", f"RANGE '{length}'"
+    if last:
+        name, text = f"{name}_{ago}_ago", f"{text} ENDING '{ago}' AGO"
+    return TimeSpan(name.replace(" ", "_"), text, f"1 {unit}")
 
 
 # ---------------------------------------------------------------------------------------- aggregates

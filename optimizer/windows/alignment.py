@@ -59,7 +59,7 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
             edges.update((step, (begin - offset) % step) for offset in offsets)
             continue
         if window.cumulative or window.gap is not None:
-            edges.add((window.slide, window.offset % window.slide))
+            edges.add((window.slide, (window.offset - window.ago) % window.slide))
             continue
         edges.add((window.slide, (window.offset - window.ago) % window.slide))
         edges.add((window.slide, (window.phase - window.ago) % window.slide))
@@ -91,8 +91,8 @@ def edge_period(window: Window) -> int:
 def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
     """Instants ``k*slide + phase`` in ``(begin, end]``, ascending: those that the window has an answer for.
 
-    If ``window.at`` is set, only the instants in it. The answer of instant t is over
-    ``[starts_of(t), t - window.ago)``: a window ends at its instant unless it is historical.
+    If ``window.at`` is set, only the instants in it. The answer of instant t is over ``[starts_of(t), ends_of(t))``: a
+    window ends at its instant unless it is historical.
     """
     if window.at is not None:
         listed_instants = np.array(window.at, dtype=np.int64)
@@ -189,11 +189,31 @@ def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
     if window.calendar is None and not window.cumulative:
         return moments - window.reach
     if window.calendar is None:
-        return (moments - 1 - window.offset) // window.range * window.range + window.offset
+        return (moments - 1 - window.offset) // window.range * window.range + window.offset - window.ago
     starts, ends = _calendar_spans_near(window, moments, 1)
     if not len(ends):
         return moments
-    return starts[np.minimum(np.searchsorted(ends, moments), len(ends) - 1)]
+    starts = starts[np.minimum(np.searchsorted(ends, moments), len(ends) - 1)]
+    return _moved_back(window, starts, False)
+
+
+def ends_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ends of the windows of some of its instants, of several the instants. Shape (n,) to (n,), ascending if the
+    instants are: some of these may have the same end.
+    """
+    if window.parts or window.calendar is None:
+        return moments - window.ago
+    return _moved_back(window, moments, True)
+
+
+def _moved_back(window: Window, bounds: NDArray[np.int64], are_ends: bool) -> NDArray[np.int64]:
+    """The bounds of a calendar's windows (n,), moved back if they are historical."""
+    calendar = window.calendar
+    assert calendar is not None
+    if calendar.ago is None:
+        return bounds
+    step = window.slide if calendar.slide is None else DAY
+    return calendars.moved_back(calendars.clock(calendar.zone), calendar, bounds, step, are_ends)
 
 
 def open_starts(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:

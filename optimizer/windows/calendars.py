@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import SECOND, digest
+from optimizer.workload.values import SECOND, Calendar, digest
 
 Longs = NDArray[np.int64]
 
@@ -85,6 +85,38 @@ class Clock:
         shown = days * DAY + offset
         return shown - self.offsets[np.searchsorted(self._shown, shown, side="right")]
 
+    def days_at(self, instants: Longs, offset: int) -> Longs:
+        """The number of the newest day that has begun at some instants, if days begin by the clock so many microseconds
+        later. Shape (n,) to (n,).
+        """
+        near = (self.local(instants) - offset) // DAY
+        # a midnight that the clock shows twice is the first one
+        day = np.where(self.instants_of(near + 1, "day", offset) <= instants, near + 1, near)
+        return np.where(self.instants_of(day, "day", offset) > instants, day - 1, day)
+
+    def steps_at(self, instants: Longs, step: int) -> Longs:
+        """The latest multiple of a step that the clock has shown by some instants. Shape (n,) to (n,)."""
+        number = np.searchsorted(self.moments, instants, side="right")
+        shown = instants + self.offsets[number]
+        if len(self.moments):
+            # in an hour that the clock repeats it has shown later ones before
+            last = np.maximum(number - 1, 0)
+            before = np.where(number > 0, self.moments[last] + self.offsets[last] - 1, shown)
+            shown = np.maximum(shown, before)
+        return shown // step * step
+
+    def first_shown(self, times: Longs, step: int) -> Longs:
+        """When the clock first shows some times, multiples of a step; of one that it leaves out, the last step before
+        the change. Shape (n,) to (n,).
+        """
+        number = np.searchsorted(self._shown, times, side="right")
+        if len(self.moments):
+            following = np.minimum(number, len(self.moments) - 1)
+            left_out_from = (self.moments + self.offsets[:-1])[following]
+            is_put_forward = (number < len(self.moments)) & (np.diff(self.offsets)[following] > 0)
+            times = np.where(is_put_forward & (times > left_out_from), left_out_from // step * step, times)
+        return times - self.offsets[number]
+
     def shows_multiples(self, step: int, begin: int, end: int) -> Longs:
         """The instants in ``(begin, end]`` at which the clock shows a multiple of a step, which divides a day."""
         low, high = (int(at) for at in np.searchsorted(self.moments, [begin, end], side="right"))
@@ -134,3 +166,32 @@ def numbers(clock: Clock, span: tuple[int, str], begin: int, end: int) -> Longs:
     origin = _MONDAY if unit == "day" and count % 7 == 0 else 0
     first, last = (int(at) for at in (shown - origin) // count)
     return np.arange(first - 1, last + 3, dtype=np.int64) * count + origin
+
+
+def moved_back(clock: Clock, calendar: Calendar, bounds: Longs, step: int, are_ends: bool) -> Longs:
+    """Bounds of windows, moved back by the days or months of a calendar's ``ago``: to the same time of the clock on an
+    earlier date. Shape (n,) to (n,), ascending if the bounds are.
+
+    A month may lack the date. Then a start is on its last day, and an end, which is exclusive, is the end of that day:
+    the windows that end with 29, 30 and 31 March end a month ago with 28 February.
+
+    ``step``: where instants are within days, multiples of it by the clock; else a day.
+    """
+    assert calendar.ago is not None
+    (count, unit), offset = calendar.ago, calendar.offset % DAY
+    day = clock.days_at(bounds, offset)
+    time = clock.steps_at(bounds, step) - offset - day * DAY
+    time = np.where(clock.instants_of(day, "day", offset) == bounds, 0, np.clip(time, 0, DAY - 1) // step * step)
+    if unit == "month":
+        date = day.astype("datetime64[D]")
+        month = date.astype("datetime64[M]") - count
+        first, following = (each.astype("datetime64[D]").astype(np.int64) for each in (month, month + 1))
+        moved = first + (day - date.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
+        is_lacking = moved >= following
+        moved = np.where(is_lacking, following if are_ends else following - 1, moved)
+        time = np.where(is_lacking, 0, time)
+    else:
+        moved = day - count
+    begins = clock.instants_of(moved, "day", offset)
+    within = clock.first_shown(moved * DAY + offset + time, step)
+    return np.where(time > 0, np.maximum(within, begins), begins)

@@ -120,13 +120,15 @@ def irregular_words(window: Window) -> tuple[str, str] | None:
         sizes = [_part_words(part) for part in window.parts]
         first = irregular_words(window.parts[0])
         slide = duration_text(window.period) if first is None else first[1]
-        return f"{', '.join(sizes[:-1])} and {sizes[-1]}", slide
+        return " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1]))), slide
     size, slide, offset = duration_text(window.range), duration_text(window.slide), window.offset
     if window.calendar is not None:
         size, offset = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}", window.calendar.offset
         slide = slide if window.calendar.slide is None else calendar_text(window.calendar.slide)
     size += f" from {duration_text(offset)} on" if offset else ""
     size += f" ending {duration_text(window.ago)} ago" if window.ago else ""
+    if window.calendar is not None and window.calendar.ago is not None:
+        size += f" ending {calendar_text(window.calendar.ago)} ago"
     return f"up to {size}" if window.cumulative else size, slide
 
 

@@ -106,19 +106,24 @@ class Calendar:
 
     ``zone``: a name of the tz database. ``range``, ``slide``: each a number of ``day`` or ``month``. ``slide``
     None, for cumulative windows only: a part of a day by the zone's clock. ``offset``: microseconds of the clock from
-    the begin of a day, a week (a Monday) or a month to that of its windows.
+    the begin of a day, a week (a Monday) or a month to that of its windows. ``ago``: the days or months that a
+    historical window is moved back by, both bounds by their dates
+    (:func:`optimizer.windows.calendars.moved_back`).
     """
 
     zone: str
     range: tuple[int, str]
     slide: tuple[int, str] | None
     offset: int = _later(0)
+    ago: tuple[int, str] | None = _later(None)
 
     @property
     def longest(self) -> int:
-        """No window is longer (microseconds): clocks are put back by a day at most, months have 31 days at most."""
-        count, unit = self.range
-        return (count * {"day": 1, "month": 31}[unit] + 1) * CALENDAR_UNITS["day"]
+        """No window starts further back from its instant (microseconds): clocks are put back by a day at most, months
+        have 31 days at most.
+        """
+        spans = [self.range, *([self.ago] if self.ago is not None else [])]
+        return sum((count * {"day": 1, "month": 31}[unit] + 1) * CALENDAR_UNITS["day"] for count, unit in spans)
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,8 @@ class Window:
 
     ``parts``: several windows whose answers at one instant are one row (``agg OVER name``), distinct and ordered by
     content. The window itself then is their hull: from the earliest start of a part to the instant, at the instants
-    that all parts have.
+    that all parts have. A historical window that is cumulative or of a calendar is a part, be it the only one: its end
+    does not determine its instant.
     """
 
     range: int
@@ -179,22 +185,26 @@ class Window:
             raise ValueError("`ago` is a span of time and not negative")
         if self.at_most is not None and (self.at_most < self.slide or self.at_most % self.slide):
             raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
-        if (self.cumulative or self.calendar is not None) and (self.ago or self.at_most is not None):
-            raise ValueError("cumulative windows and those of calendars are not historical and have no bound")
+        if (self.cumulative or self.calendar is not None) and self.at_most is not None:
+            raise ValueError("cumulative windows and those of calendars have no bound")
+        if self.calendar is not None and self.ago:
+            raise ValueError("windows of a calendar are moved back by its days or months")
 
     def _check_parts(self) -> None:
         first = self.parts[0]
         is_plain = (not part.parts and part.kind.has_instants and part.at is None for part in self.parts)
-        if len(self.parts) < 2 or not all(is_plain):
+        if (len(self.parts) < 2 and not first.is_moved) or not all(is_plain):
             raise ValueError("the parts of a window are two or more plain windows of time")
         if any((part.slide, part.at_most) != (first.slide, first.at_most) for part in self.parts):
             raise ValueError("the parts of a window have one slide")
 
     @classmethod
     def of_several(cls, windows: Iterable[Window]) -> Window:
-        """The window whose parts are some windows with the same instants; one of them alone if they are equal."""
+        """The window whose parts are some windows with the same instants. If they are equal, it is one of them, unless
+        this one :attr:`is_moved`.
+        """
         parts = tuple(sorted(dict.fromkeys(windows), key=_order_of_part))
-        if len(parts) == 1:
+        if len(parts) == 1 and not parts[0].is_moved:
             return parts[0]
         widest = max(parts, key=lambda part: part.reach)
         return cls(
@@ -224,6 +234,11 @@ class Window:
         calendar, shifted, several, nor sessions.
         """
         return not (self.cumulative or self.calendar is not None or self.parts or self.offset or self.gap is not None)
+
+    @property
+    def is_moved(self) -> bool:
+        """A historical window whose answers are identified by their instants: several of these may have one end."""
+        return bool(self.cumulative and self.ago) or (self.calendar is not None and self.calendar.ago is not None)
 
     @property
     def phase(self) -> int:

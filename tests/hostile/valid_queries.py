@@ -244,6 +244,9 @@ _SEVERAL = (
     "WINDOW h AS (RANGE '10 minutes'), d AS (RANGE '1 hour') SLIDE AT MOST '10 minutes' ON ts",
     "WINDOW h AS (RANGE '1 hour'), d AS (CUMULATE '6 hours') SLIDE '10 minutes' ON ts",
     "WINDOW h AS (RANGE '7 days'), d AS (CUMULATE '1 month') SLIDE '1 day' IN 'Europe/Berlin' ON ts",
+    "WINDOW h AS (CUMULATE '1 month'), d AS (CUMULATE '1 month' ENDING '1 month' AGO) SLIDE '1 hour' IN 'UTC' ON ts",
+    "WINDOW h AS (RANGE '1 month'), d AS (RANGE '1 month' ENDING '1 year' AGO) SLIDE '1 month' ON ts",
+    "WINDOW h AS (RANGE '1 day'), d AS (RANGE '1 week' ENDING '1 quarter' AGO) SLIDE '1 day' ON ts",
     "WINDOW h AS (RANGE '1 day'), `d` AS (RANGE INTERVAL '2' DAYS), unused AS (RANGE '3 days') SLIDE '1 day' ON ts",
     "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '60 minutes') ON ts",
 )

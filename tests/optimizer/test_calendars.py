@@ -20,6 +20,7 @@ from optimizer.search.weave_share import Trees, pair_rates
 from optimizer.windows.alignment import (
     Fragments,
     composite_slide,
+    ends_of,
     history_start,
     instants,
     longest_pause,
@@ -29,7 +30,7 @@ from optimizer.windows.alignment import (
 )
 from optimizer.windows.calendars import clock, zones
 from optimizer.windows.edge_counting import EdgeCounter, edge_rate
-from optimizer.workload.instants import format_instant
+from optimizer.workload.instants import format_instant, instant_of_text
 from optimizer.workload.values import (
     ACQ,
     LONG,
@@ -44,6 +45,7 @@ from optimizer.workload.values import (
     Workload,
 )
 from tests.calendars import windows_between
+from tests.historical import ENDS, historical_windows
 from tests.sizes import examples
 from tests.workloads import CHANGES, irregular_windows, several_windows
 
@@ -152,6 +154,81 @@ def test_clocks_are_those_of_the_package() -> None:
     assert "Europe/Berlin" in zones() and "Europe/../Berlin" not in zones()
     with pytest.raises(KeyError):
         clock("../../etc/passwd")
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(historical_windows(), st.sampled_from((*ENDS, *CHANGES)), st.integers(-60, 60), st.integers(1, 90))
+def test_historical_windows_lie_where_the_oracle_moves_them(window: Window, near: int, back: int, length: int) -> None:
+    step = min(window.slide, DAY)
+    begin = near + back * step
+    end = begin + length * step
+    due = instants(window, begin, end)
+    fragments = Fragments.of([window])
+    for part in window.parts:
+        spans = windows_between(part, begin, end).sort_by("instant").to_pydict()
+        starts, ends = starts_of(part, due), ends_of(part, due)
+        assert (due.tolist(), starts.tolist(), ends.tolist()) == (spans["instant"], spans["since"], spans["until"])
+        # so that the instants of an event are one run
+        assert (np.diff(starts) >= 0).all() and (np.diff(ends) >= 0).all()
+        assert (starts <= ends).all() and (due - starts <= part.reach).all()
+        for bound in {*starts.tolist(), *ends.tolist()}:
+            assert fragments.last_edge(bound) == bound
+
+
+@pytest.mark.parametrize(
+    ("window", "ago", "instant", "span"),
+    [
+        # the month so far, against last month up to the same day, or all of it
+        ("month so far", (1, "month"), "2026-03-28", ("2026-02-01", "2026-02-28")),
+        ("month so far", (1, "month"), "2026-03-29", ("2026-02-01", "2026-03-01")),
+        ("month so far", (1, "month"), "2026-03-31", ("2026-02-01", "2026-03-01")),
+        ("month so far", (1, "month"), "2026-04-01", ("2026-02-01", "2026-03-01")),
+        ("month so far", (1, "month"), "2024-03-29", ("2024-02-01", "2024-02-29")),
+        ("month so far", (12, "month"), "2024-02-29", ("2023-02-01", "2023-03-01")),
+        ("month so far", (12, "month"), "2024-03-01", ("2023-02-01", "2023-03-01")),
+        ("month so far", (12, "month"), "2025-03-01", ("2024-02-01", "2024-03-01")),
+        ("month", (12, "month"), "2025-03-01", ("2024-02-01", "2024-03-01")),
+        ("month", (1, "month"), "2026-03-01", ("2026-01-01", "2026-02-01")),
+        ("month", (3, "month"), "2026-03-01", ("2025-11-01", "2025-12-01")),
+        # 31 March is 28 February
+        ("day", (1, "month"), "2026-04-01", ("2026-02-28", "2026-03-01")),
+        ("day", (1, "month"), "2026-03-31", ("2026-02-28", "2026-03-01")),
+        ("day", (1, "month"), "2026-03-01", ("2026-01-28", "2026-02-01")),
+        ("day", (7, "day"), "2026-04-01", ("2026-03-24", "2026-03-25")),
+    ],
+)
+def test_bounds_are_moved_by_their_dates(
+    window: str, ago: tuple[int, str], instant: str, span: tuple[str, str]
+) -> None:
+    size, slide = {"month so far": ("month", "day"), "month": ("month",) * 2, "day": ("day",) * 2}[window]
+    for zone in ("UTC", "Europe/Berlin", "America/New_York"):
+        begin = clock(zone).instants_of
+        moved = Window.of_calendar(Calendar(zone, (1, size), (1, slide), 0, ago), 0, size != slide)
+        days = np.array([instant, *span], dtype="datetime64[D]").astype(np.int64)
+        at, *expected = begin(days, "day").tolist()
+        moments = np.array([at], dtype=np.int64)
+        assert [starts_of(moved, moments)[0], ends_of(moved, moments)[0]] == expected
+
+
+def test_hours_move_by_the_clock() -> None:
+    """Berlin: 31 March 2024 has no 02:00, 27 October two."""
+
+    def end(instant: str, ago: tuple[int, str]) -> str:
+        hourly = Window.of_calendar(Calendar("Europe/Berlin", (1, "day"), None, 0, ago), HOUR, cumulative=True)
+        moment = instant_of_text(instant)
+        assert moment is not None
+        return format_instant(int(ends_of(hourly, np.array([moment], dtype=np.int64))[0]))
+
+    assert [end(f"2024-04-30T{hour:02}:00:00+02:00", (30, "day")) for hour in (1, 2, 3)] == [
+        *("2024-03-31T00:00:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:00:00Z")
+    ]
+    # of a time that is shown twice the first counts, and the second is what was shown last by then
+    assert [end(f"2024-11-27T{hour:02}:00:00+01:00", (1, "month")) for hour in (2, 3)] == [
+        *("2024-10-27T00:00:00Z", "2024-10-27T02:00:00Z")
+    ]
+    assert [end(f"2024-10-27T{hour:02}:00:00Z", (1, "month")) for hour in (0, 1, 2)] == [
+        *("2024-09-27T00:00:00Z", "2024-09-27T00:00:00Z", "2024-09-27T01:00:00Z")
+    ]
 
 
 # ----------------------------------------------------------------------------------------------- what plans make

@@ -125,6 +125,12 @@ OTHERS = (
     ("type: derived, type_params: {expr: mean - before, metrics: [mean, {name: mean, alias: before, offset_window: 7 "
      "days}]}", "avg(amount) OVER a - avg(amount) OVER b AS m FROM fct_orders WINDOW a AS (RANGE '1 day'), "
      "b AS (RANGE '1 day' ENDING '7 days' AGO) SLIDE '1 day' ON at"),
+    ("type: derived, time_granularity: month, type_params: {expr: mean - before, metrics: [mean, {name: mean, alias: "
+     "before, offset_window: 1 year}]}", "avg(amount) OVER a - avg(amount) OVER b AS m FROM fct_orders WINDOW "
+     "a AS (RANGE '1 month'), b AS (RANGE '1 month' ENDING '12 months' AGO) SLIDE '1 month' IN 'UTC' ON at"),
+    ("type: derived, time_granularity: week, type_params: {expr: before, metrics: [{name: mean, alias: before, "
+     "offset_window: {count: 2, granularity: weeks}}]}",
+     "avg(amount) AS m FROM fct_orders WINDOW RANGE '1 week' SLIDE '1 week' ENDING '14 days' AGO IN 'UTC' ON at"),
 )  # fmt: skip
 
 
@@ -145,6 +151,14 @@ IN_THE_WAY = (
     (simple("total", ', filter: "amount > 1; SELECT 1"'), "HDL-146"),
     ("  - {name: m, type: cumulative, type_params: {measure: total}}\n", "HDL-141"),
     ("  - {name: m, type: cumulative, type_params: {measure: total, window: 2 months}}\n", "HDL-144"),
+    ("  - {name: m, type: derived, type_params: {expr: mean, metrics: [{name: mean, offset_window: 1 month}]}}\n",
+     "HDL-144"),
+    ("  - {name: m, type: derived, time_granularity: year, type_params: {expr: mean, metrics: [{name: mean, "
+     "offset_window: 18 months}]}}\n", "HDL-144"),
+    ("  - {name: m, type: derived, time_granularity: month, type_params: {expr: mean, metrics: [{name: mean, "
+     "offset_window: 30 days}]}}\n", "HDL-144"),
+    ("  - {name: m, type: derived, type_params: {expr: c, metrics: [{name: c, offset_window: 1 month}]}}\n"
+     "  - {name: c, type: cumulative, type_params: {measure: total, window: 7 days}}\n", "HDL-144"),
     ("  - {name: m, type: conversion, type_params: {}}\n", "HDL-143"),
     ("  - {name: m, type: ratio, type_params: {numerator: mean}}\n", "HDL-146"),
     ("  - {name: m, type: derived, type_params: {expr: mean + x, metrics: [mean]}}\n", "HDL-202"),

@@ -94,6 +94,15 @@ ONE = (
         "ts >= date_trunc('year', current_date) - INTERVAL 2 YEARS AND ts < date_trunc('year', current_date)",
         "RANGE '2 years' SLIDE '1 year' IN 'UTC'",
     ),
+    (
+        "ts >= date_trunc('month', current_date) - INTERVAL 13 MONTHS "
+        "AND ts < date_trunc('month', current_date) - INTERVAL 12 MONTHS",
+        "RANGE '1 month' SLIDE '1 month' ENDING '1 year' AGO IN 'UTC'",
+    ),
+    (
+        "date_trunc('quarter', ts) = date_trunc('quarter', add_months(current_date, -12))",
+        "RANGE '1 quarter' SLIDE '1 quarter' ENDING '9 months' AGO IN 'UTC'",
+    ),
     ("ts >= current_date - 3 AND ts >= current_timestamp() - INTERVAL 1 HOUR", "RANGE '1 hour' SLIDE '1 hour'"),
 )
 

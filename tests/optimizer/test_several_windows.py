@@ -57,6 +57,13 @@ def test_one_window_under_a_name_is_the_query_without_names() -> None:
     assert not same.window.parts and {output.window for output in same.outputs} == {0}
 
 
+def test_the_only_window_may_be_historical_in_a_calendar() -> None:
+    text = "SELECT sum(amount) AS s FROM p WINDOW CUMULATE '1 month' STEP '1 day' ENDING '1 month' AGO IN 'UTC' ON t"
+    (plain,) = parsed(text).queries
+    named = query("sum(amount) OVER m AS s", "m AS (CUMULATE '1 month' ENDING '1 month' AGO)", slide="SLIDE '1 day'")
+    assert len(named.window.parts) == 1 and named.fingerprint == plain.fingerprint
+
+
 def test_names_and_order_of_windows_have_no_meaning() -> None:
     renamed = WINDOWS.replace("h AS", "x AS").replace("d AS", "y AS")
     first = query("sum(amount) OVER h AS a, sum(amount) OVER d AS b, sum(amount) OVER w AS c")
@@ -106,6 +113,11 @@ def test_the_hull_has_the_instants_of_its_parts_and_starts_with_the_first(slide:
     ("windows", "slide", "words"),
     [
         (WINDOWS, "SLIDE '1 hour'", ("1 hour, 1 day and 1 hour ending 1 week ago", "1 hour")),
+        (
+            "h AS (CUMULATE '1 month'), d AS (CUMULATE '1 month' ENDING '1 month' AGO), w AS (RANGE '1 day')",
+            "SLIDE '1 day'",
+            ("1 day in UTC, up to 1 month in UTC and up to 1 month in UTC ending 1 month ago", "1 day"),
+        ),
         (
             "h AS (CUMULATE '1 month'), d AS (RANGE '7 days'), w AS (RANGE '1 day')",
             "SLIDE '1 day' IN 'Europe/Berlin'",
@@ -174,6 +186,20 @@ def test_a_window_that_nothing_uses_is_warned_of() -> None:
             "HDL-241",
             "RANGE is in months",
             "30 days",
+        ),
+        (
+            "count(*) OVER (h, d) FROM p "
+            "WINDOW h AS (RANGE '1 hour'), d AS (RANGE '1 hour' ENDING ^'1 month' AGO) ON t",
+            "HDL-204",
+            "months have no fixed length",
+            "days",
+        ),
+        (
+            "count(*) OVER (h, d) FROM p "
+            "WINDOW h AS (CUMULATE '1 month'), d AS (CUMULATE '1 month' ENDING ^'1 hour' AGO) SLIDE '1 hour' ON t",
+            "HDL-241",
+            "days, weeks, months, quarters or years ago",
+            "ENDING '1 day' AGO",
         ),
         (
             "count(*) OVER h FROM payments WINDOW h AS (CUMULATE '1 day') SLIDE AT MOST ^'1 hour' ON t",

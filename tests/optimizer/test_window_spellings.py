@@ -208,8 +208,49 @@ def test_windows_of_calendars(clause: str, window: Window, words: tuple[str, str
     assert from_json(to_json(parsed_window)) == parsed_window
 
 
+@pytest.mark.parametrize(
+    ("clause", "part", "words"),
+    [
+        (
+            "RANGE '1 month' ENDING '1 year' AGO",
+            Window.of_calendar(Calendar("UTC", (1, "month"), (1, "month"), 0, (12, "month"))),
+            ("1 month in UTC ending 1 year ago", "1 month"),
+        ),
+        (
+            "CUMULATE '1 month' STEP '1 day' ENDING '1 month' AGO IN 'Europe/Berlin'",
+            Window.of_calendar(Calendar(BERLIN, (1, "month"), (1, "day"), 0, (1, "month")), 0, True),
+            ("up to 1 month in Europe/Berlin ending 1 month ago", "1 day"),
+        ),
+        (
+            "CUMULATE '1 month' STEP '1 hour' ENDING '2 weeks' AGO STARTING AT '06:00' IN 'Europe/Berlin'",
+            Window.of_calendar(Calendar(BERLIN, (1, "month"), None, 6 * HOUR, (14, "day")), HOUR, True),
+            ("up to 1 month in Europe/Berlin from 6 hours on ending 2 weeks ago", "1 hour"),
+        ),
+        # days without IN are those of UTC if anything is in months
+        (
+            "RANGE '7 days' SLIDE '1 day' ENDING '1 quarter' AGO",
+            Window.of_calendar(Calendar("UTC", (7, "day"), (1, "day"), 0, (3, "month"))),
+            ("1 week in UTC ending 1 quarter ago", "1 day"),
+        ),
+        (
+            "CUMULATE '1 day' STEP '1 hour' ENDING '1 day' AGO",
+            Window(DAY, HOUR, DAY, cumulative=True),
+            ("up to 1 day ending 1 day ago", "1 hour"),
+        ),
+    ],
+)
+def test_historical_windows_whose_answers_are_known_by_their_instants(
+    clause: str, part: Window, words: tuple[str, str]
+) -> None:
+    window = window_of(clause)
+    assert window == Window.of_several([part]) and window.parts == (part,) and irregular_words(window) == words
+    assert from_json(to_json(window)) == window and window.ago == 0 and window.reach == part.reach
+
+
 def test_ordinary_windows_are_stored_as_before() -> None:
     """So that fingerprints of queries, plans and partials stay what they are."""
+    day = Window.of_calendar(Calendar("UTC", (1, "day"), (1, "day")))
+    assert set(to_json(day)["calendar"]) == {"is", "zone", "range", "slide"}
     assert to_json(Window(HOUR, MINUTE)) == {"is": "Window", "range": HOUR, "slide": MINUTE}
     assert irregular_words(Window(HOUR, MINUTE)) is None
 
@@ -239,7 +280,21 @@ def test_ordinary_windows_are_stored_as_before() -> None:
         ("FROM trades WINDOW RANGE ^'130 months' ON ts", "HDL-307", ""),
         ("FROM trades WINDOW RANGE ^'999999999999999999 months' ON ts", "HDL-307", "3660 days"),
         ("FROM trades WINDOW RANGE ^'3661 days' IN 'UTC' ON ts", "HDL-307", ""),
-        ("FROM trades WINDOW RANGE '1 month' ENDING ^'1 day' AGO ON ts", "HDL-241", "ENDING"),
+        ("FROM trades WINDOW RANGE '1 month' ENDING ^'1 hour' AGO ON ts", "HDL-241", "ENDING '1 day' AGO"),
+        ("FROM trades WINDOW RANGE '1 day' ENDING ^'47 hours' AGO IN 'UTC' ON ts", "HDL-241", "ENDING '2 days' AGO"),
+        ("FROM trades WINDOW RANGE '1 month' ENDING ^'1 month 3 days' AGO ON ts", "HDL-204", "months alone"),
+        ("FROM trades WINDOW RANGE '1 month' ENDING ^'0 months' AGO ON ts", "HDL-204", ""),
+        ("FROM trades WINDOW RANGE '1 month' ENDING ^'-1 month' AGO ON ts", "HDL-204", ""),
+        ("FROM trades WINDOW RANGE '1 month' ENDING ^'11 years' AGO ON ts", "HDL-307", ""),
+        ("FROM trades WINDOW RANGE '1 month' ENDING ^'999999999999999999 months' AGO ON ts", "HDL-307", "3660 days"),
+        ("FROM trades WINDOW RANGE '1 day' SLIDE ^'1 hour' ENDING '1 month' AGO ON ts", "HDL-241", "SLIDE '1 day'"),
+        ("FROM trades WINDOW RANGE ^'1 hour' ENDING '1 month' AGO IN 'UTC' ON ts", "HDL-241", "'1 day'"),
+        ("FROM trades WINDOW CUMULATE '6 hours' STEP '1 hour' ENDING ^'1 month' AGO ON ts", "HDL-204", "days"),
+        (
+            "FROM trades PATTERN ^SEQ(a, b) ON symbol WINDOW CUMULATE '1 day' STEP '1 hour' ENDING '1 day' AGO ON ts",
+            "HDL-220",
+            "WINDOW",
+        ),
         ("FROM trades WINDOW RANGE '1 day' SLIDE AT MOST ^'1 day' IN 'UTC' ON ts", "HDL-241", "AT MOST"),
         ("FROM trades WINDOW CUMULATE '1 day' ^ON ts", "HDL-107", "CUMULATE"),
         ("FROM trades WINDOW CUMULATE '1 day' ^SLIDE '1 hour' ON ts", "HDL-107", "STEP"),
@@ -252,7 +307,6 @@ def test_ordinary_windows_are_stored_as_before() -> None:
         ("FROM trades WINDOW CUMULATE '1 day' STEP ^'7 days' IN 'UTC' ON ts", "HDL-241", "1 day"),
         ("FROM trades WINDOW CUMULATE '3000 days' STEP ^'1 minute' ON ts", "HDL-308", "259200 milliseconds"),
         ("FROM trades WINDOW CUMULATE '1 day' STEP ^'0 seconds' ON ts", "HDL-204", ""),
-        ("FROM trades WINDOW CUMULATE '1 day' STEP '1 hour' ENDING ^'1 day' AGO ON ts", "HDL-241", "ENDING"),
         ("FROM trades PATTERN ^SEQ(a, b) ON symbol WINDOW RANGE '1 month' ON ts", "HDL-220", "WINDOW RANGE"),
         ("FROM trades PATTERN ^SEQ(a, b) ON symbol WINDOW CUMULATE '1 day' STEP '1 hour' ON ts", "HDL-220", "WINDOW"),
         ("FROM trades GROUP BY ^session_window(ts, '5 minutes')", "HDL-121", "GAP '5 minutes' UP TO '1 day' ON ts"),

@@ -23,6 +23,7 @@ from spark_jobs.pipeline.run import finals_stage
 from spark_jobs.pipeline.run.interval import run
 from tests.chaos.orders import in_process
 from tests.chaos.world import without_audit
+from tests.historical import historical_cases
 from tests.sizes import examples
 from tests.spark_jobs.case_runs import DEAR, expects_answers, planned, published, same_bytes, stored, wrong
 from tests.spark_jobs.kernels import ALGORITHMS, FAST, differences, kernel_answers
@@ -41,6 +42,9 @@ from tests.workloads import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+EVERY = (cases, sequence_cases, calendar_cases, several_cases, historical_cases, session_cases)
 
 
 @FAST
@@ -103,6 +107,16 @@ def test_several_windows_answer_as_the_oracle(case: Case, algorithm: str, pieces
     assert differences(case, pa.concat_tables(parts)) == []
 
 
+@settings(FAST, max_examples=examples(60))
+@given(historical_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4), st.lists(st.integers(0, 2), max_size=4))
+def test_historical_windows_of_calendars_answer_as_the_oracle(
+    case: Case, algorithm: str, pieces: int, homes: list[int]
+) -> None:
+    """Windows that are moved back by days, months or years, however the span is cut."""
+    parts = [kernel_answers(case, algorithm, [], *span, homes) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
+
+
 @settings(FAST, max_examples=examples(120))
 @given(session_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4), st.lists(st.integers(0, 100), max_size=3))
 def test_sessions_answer_as_the_oracle(case: Case, algorithm: str, pieces: int, cuts: list[int]) -> None:
@@ -153,6 +167,7 @@ def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, a
         ("parquet", sequence_cases),
         ("csv", calendar_cases),
         ("parquet", several_cases),
+        ("parquet", historical_cases),
         ("parquet", session_cases),
     ],
 )
@@ -215,7 +230,7 @@ def processes() -> Iterator[Engine]:
 
 @pytest.mark.longer
 @pytest.mark.spark
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases, session_cases])
+@pytest.mark.parametrize("generated_cases", EVERY)
 def test_every_engine_gives_the_same_bytes(
     spark: SparkSession,
     processes: Engine,
@@ -243,7 +258,7 @@ def test_every_engine_gives_the_same_bytes(
     check()
 
 
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases, several_cases, session_cases])
+@pytest.mark.parametrize("generated_cases", EVERY)
 def test_rerun_splitting_and_order_change_no_byte(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
@@ -290,7 +305,7 @@ def test_rerun_splitting_and_order_change_no_byte(
 
 @settings(DEAR, max_examples=examples(3, 40, slow=6))
 @given(
-    generated=st.one_of(calendar_cases(), several_cases(), session_cases(), sequence_cases()),
+    generated=st.one_of(calendar_cases(), several_cases(), historical_cases(), session_cases(), sequence_cases()),
     algorithm=st.sampled_from(ALGORITHMS),
     data=st.data(),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.windows.alignment import newest_instants, starts_of
+from optimizer.windows.alignment import ends_of, newest_instants, starts_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, Window
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
@@ -130,7 +130,7 @@ class AuditedKind:
         with_null = np.bincount(place, answered.nulls, len(instants)) > 0
         empty = np.setdiff1d(due(), instants)
         moments = np.concatenate([instants, empty])
-        starts, ends = starts_of(query.window, moments), moments - query.window.ago
+        starts, ends = starts_of(query.window, moments), ends_of(query.window, moments)
         is_empty = np.arange(len(moments)) >= len(instants)
         answers = np.concatenate([counts, np.zeros(len(empty), np.int64)])
         strata = _strata(starts, ends, edges, begin, past, ~is_empty)
@@ -160,7 +160,7 @@ class AuditedKind:
         """Spans of a few windows of the interval (begin, end], whose events a recomputation reads."""
         due = events.instants(query, begin, end)
         some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64).tolist()]
-        return list(zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True))
+        return list(zip(starts_of(query.window, some).tolist(), ends_of(query.window, some).tolist(), strict=True))
 
     def events_read(self, in_examples: NDArray[np.float64], events: EventsHeld, draws: int, most: int) -> float:
         """About how many events the recomputation reads, from how many there are in each of :meth:`examples`; of a key

@@ -5,6 +5,9 @@ A zone reaches Spark as a literal. Spark's knowledge of zones is the tz database
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
@@ -32,6 +35,134 @@ def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
             F.timestamp_micros(span["start"]).alias("start"), F.timestamp_micros(span["end"]).alias("end")
         ),
     )
+
+
+def instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
+    """The instants (microseconds) whose windows hold an event, historical ones too: an array."""
+    micros, plain = F.unix_micros(time), _not_historical(window)
+    calendar = window.calendar
+    if calendar is None or calendar.ago is None:
+        spans = windows_holding(plain, F.timestamp_micros(micros + window.ago))
+        return F.transform(spans, lambda span: F.unix_micros(span["end"]))
+    # the same dates are so many days later; a window that has one of them holds its begin
+    count, unit = calendar.ago
+    least, most = (count * days for days in ((28, 31) if unit == "month" else (1, 1)))
+    near = _day(time, calendar.zone)
+    begins = F.transform(
+        F.sequence(near + least - 1, near + most + 1),
+        lambda day: _begins(day, "day", calendar.zone, calendar.offset % DAY),
+    )
+    spans = F.flatten(F.transform(begins, lambda begin: windows_holding(plain, F.timestamp_micros(begin))))
+    holding = F.filter(
+        F.array_distinct(spans),
+        lambda span: (
+            (_moved_back(window, F.unix_micros(span["start"]), False) <= micros)
+            & (micros < _moved_back(window, F.unix_micros(span["end"]), True))
+        ),
+    )
+    return F.transform(holding, lambda span: F.unix_micros(span["end"]))
+
+
+def start_at(window: Window, instant: SparkColumn) -> SparkColumn:
+    """The start (microseconds) of a window at an instant that it has."""
+    spans = windows_holding(_not_historical(window), F.timestamp_micros(instant - 1))
+    at_instant = F.filter(spans, lambda span: F.unix_micros(span["end"]) == instant)
+    return _moved_back(window, F.unix_micros(F.element_at(at_instant, 1)["start"]), False)
+
+
+def _not_historical(window: Window) -> Window:
+    calendar = window.calendar
+    return replace(window, ago=0, calendar=None if calendar is None else replace(calendar, ago=None))
+
+
+def _moved_back(window: Window, bound: SparkColumn, is_end: bool) -> SparkColumn:
+    """Move a bound (microseconds) of a window that is not historical to that of the historical one."""
+    calendar = window.calendar
+    if calendar is None or calendar.ago is None:
+        return bound - window.ago
+    ago, zone, offset = calendar.ago, calendar.zone, calendar.offset % DAY
+    step = window.slide if calendar.slide is None else DAY
+
+    def moved(date: SparkColumn) -> SparkColumn:
+        return _at_time(zone, offset, step, *_earlier(date["day"], date["time"], ago, is_end))
+
+    return _let(bound, lambda known: _let(_date_of(zone, offset, step, known), moved))
+
+
+def _let(value: SparkColumn, body: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
+    """The body of a value, which is evaluated once: a column is written out wherever it is used."""
+    return F.element_at(F.transform(F.array(value), body), 1)
+
+
+def _date_of(zone: str, offset: int, step: int, bound: SparkColumn) -> SparkColumn:
+    """The number of the day of a bound, and the time since its begin by the clock, as a struct."""
+    near = _day(F.timestamp_micros(bound - offset), zone)
+    begun = F.filter(F.sequence(near - 2, near + 2), lambda day: _begins(day, "day", zone, offset) <= bound)
+    # the latest step that the clock has shown by then: of an hour that it shows twice, one of the first time
+    passed = _let(
+        _local(bound, zone),
+        lambda shown: F.array_max(
+            F.filter(
+                F.sequence(shown, shown + bound - _utc(shown, zone), F.lit(step).cast("bigint")),
+                lambda local: _utc(local, zone) <= bound,
+            )
+        ),
+    )
+
+    def since(day: SparkColumn) -> SparkColumn:
+        most, zero = F.lit(DAY - 1).cast("bigint"), F.lit(0).cast("bigint")
+        time = F.least(F.greatest(passed - offset - day * DAY, zero), most)
+        time = F.when(_begins(day, "day", zone, offset) == bound, zero).otherwise(time)
+        return F.struct(day.alias("day"), (time - F.pmod(time, F.lit(step))).alias("time"))
+
+    return _let(F.array_max(begun), since)
+
+
+def _earlier(
+    day: SparkColumn, time: SparkColumn, ago: tuple[int, str], is_end: bool
+) -> tuple[SparkColumn, SparkColumn]:
+    """A day and a time of it so many days or months ago; of a month without the day, its end."""
+    count, unit = ago
+    if unit == "day":
+        return day - count, time
+    date = F.date_add(F.make_date(F.lit(1970), F.lit(1), F.lit(1)), day.cast("int"))
+    earlier = F.add_months(date, -count)
+    is_lacking = F.dayofmonth(earlier) < F.dayofmonth(date)
+    number = F.unix_date(earlier).cast("bigint") + F.when(is_lacking, int(is_end)).otherwise(0)
+    return number, F.when(is_lacking, F.lit(0).cast("bigint")).otherwise(time)
+
+
+def _at_time(zone: str, offset: int, step: int, day: SparkColumn, time: SparkColumn) -> SparkColumn:
+    """The instant at which a clock shows a time of a day; of one that it leaves out, the last step before."""
+
+    def ends(local: SparkColumn) -> SparkColumn:
+        left_out = _local(_utc(local, zone), zone) - local
+        first = local - (left_out - F.pmod(left_out, F.lit(step))) - step
+        steps = F.sequence(first, local, F.lit(step).cast("bigint"))
+        return F.array_max(F.transform(steps, lambda at: _reached(at, zone)))
+
+    return _let(
+        F.struct(day.alias("day"), time.alias("time")),
+        lambda date: F.greatest(
+            _begins(date["day"], "day", zone, offset),
+            F.when(date["time"] > 0, _let(date["day"] * DAY + offset + date["time"], ends)),
+        ),
+    )
+
+
+def _local(instant: SparkColumn, zone: str) -> SparkColumn:
+    return F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(instant), zone))
+
+
+def _utc(local: SparkColumn, zone: str) -> SparkColumn:
+    return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(local), zone))
+
+
+def _reached(local: SparkColumn, zone: str) -> SparkColumn:
+    """When a clock shows a time, or would if it were not put forward just then; null if it never gets there."""
+    instant, before = _utc(local, zone), _utc(local - 1, zone)
+    is_before = _local(before, zone) == local - 1
+    return F.when(_local(instant, zone) == local, instant).when(is_before, before + 1)
 
 
 def _span(start: SparkColumn, end: SparkColumn) -> SparkColumn:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.windows.alignment import starts_of
+from optimizer.windows.alignment import ends_of, starts_of
 from optimizer.workload.attribute_names import read_attribute
 from optimizer.workload.grouping_sets import grouping_ids
 from optimizer.workload.values import (
@@ -121,4 +121,4 @@ def part_spans(window: Window, until: int) -> list[tuple[int, int]]:
     without parts.
     """
     moment = np.array([until], dtype=np.int64)
-    return [(int(starts_of(part, moment)[0]), until - part.ago) for part in window.parts]
+    return [(int(starts_of(part, moment)[0]), int(ends_of(part, moment)[0])) for part in window.parts]

@@ -23,7 +23,7 @@ from optimizer.workload.grouping_sets import grouping_ids
 from optimizer.workload.values import ACQ, BOOLEAN, Output, Window
 from optimizer.workload.window_kinds import ROWS, SEQUENCE, SESSION, TIME, WindowKind
 from spark_jobs.audit.unshared import sequences
-from spark_jobs.audit.unshared.calendars import windows_holding
+from spark_jobs.audit.unshared.calendars import instants_holding, start_at, windows_holding
 from spark_jobs.audit.unshared.columns import (
     GroupedFrame,
     Schema,
@@ -110,22 +110,27 @@ def _over_schema(query: ACQ) -> Schema:
 
 def _in_several_windows(frame: DataFrame, query: ACQ, time: SparkColumn) -> DataFrame:
     """The events, once for every instant at which one of the parts of the query's window holds them, and which do."""
-    instants = [_instants_holding(part, time) for part in query.window.parts]
+    names = [f"heddle instants {number}" for number in range(len(query.window.parts))]
+    holding = zip(names, query.window.parts, strict=True)
+    # as columns of their own: what is written twice is computed twice
+    frame = frame.select("*", *(_instants_holding(part, time).alias(name) for name, part in holding))
+    instants = [quoted_column(name) for name in names]
     every = reduce(F.array_union, instants)
     due = [F.lit(at) for at in query.window.at] if query.window.at is not None else None
     every = every if due is None else F.array_intersect(every, F.array(*due).cast("array<bigint>"))
     frame = frame.select("*", F.explode(every).alias("heddle instant"))
     instant = F.col("`heddle instant`")
-    starts = [_start_at(part, instant) for part in query.window.parts]
-    span = F.struct(F.timestamp_micros(F.least(*starts)).alias("start"), F.timestamp_micros(instant).alias("end"))
+    starts = [instant - part.reach if part.is_regular else start_at(part, instant) for part in query.window.parts]
+    start, end = F.timestamp_micros(reduce(F.least, starts)), F.timestamp_micros(instant)
+    span = F.struct(start.alias("start"), end.alias("end"))
     over = [F.array_contains(of_part, instant).alias(over_column(at)) for at, of_part in enumerate(instants)]
-    return frame.select("*", span.alias("heddle window"), *over)
+    return frame.select("*", span.alias("heddle window"), *over).drop(*names)
 
 
 def _instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
     """The instants (microseconds) of a window that hold an event: an array."""
     if not window.is_regular:
-        return F.transform(windows_holding(window, time), lambda span: F.unix_micros(span["end"]))
+        return instants_holding(window, time)
     # instants k * slide + range after the event that far
     first = F.unix_micros(time) + window.ago
     before, slide = first - window.range, F.lit(window.slide).cast("bigint")
@@ -133,14 +138,6 @@ def _instants_holding(window: Window, time: SparkColumn) -> SparkColumn:
     last_start = first - F.pmod(first, slide)
     some = F.transform(F.sequence(next_start, last_start, slide), lambda start: start + window.range)
     return F.when(next_start <= last_start, some).otherwise(F.array().cast("array<bigint>"))
-
-
-def _start_at(window: Window, instant: SparkColumn) -> SparkColumn:
-    """The start (microseconds) of the window at an instant that it has."""
-    if window.is_regular:
-        return instant - window.reach
-    spans = windows_holding(window, F.timestamp_micros(instant - 1))
-    return F.unix_micros(F.element_at(F.filter(spans, lambda span: F.unix_micros(span["end"]) == instant), 1)["start"])
 
 
 def _in_windows_of_rows(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from optimizer.windows.alignment import instants, instants_over, starts_of
+from optimizer.windows.alignment import ends_of, instants, instants_over, starts_of
 from optimizer.workload.attributes import attributes_in, columns_read
 from optimizer.workload.values import ACQ, Stream, Window, columns_of
 from spark_jobs.streams.sources.decoding import inside, read_split, times_of
@@ -142,7 +142,7 @@ class _Windows:
                 at = instants_near(window, times, (), self.begin, self.end)
                 holds = np.zeros(len(at), dtype=bool)
                 for part in window.each:
-                    holds |= np.searchsorted(times, starts_of(part, at)) < np.searchsorted(times, at - part.ago)
+                    holds |= np.searchsorted(times, starts_of(part, at)) < np.searchsorted(times, ends_of(part, at))
                 self._found[name] = np.union1d(self._found[name], at[holds])
                 waiting.clear()
         self._count = 0

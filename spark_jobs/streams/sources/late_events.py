@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import Fragments, starts_of
+from optimizer.windows.alignment import Fragments, ends_of, starts_of
 from optimizer.workload.attributes import attributes_in
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.streams.sources.changed_attributes import NO_VERSIONS, Versions, changed_instants, instants_near
@@ -203,7 +203,7 @@ def _windows(
         at = np.union1d(at, instants_near(window, times[:0], disjoint(possible), max(begin, due), end))
     hit = at > due
     for part in window.each:
-        starts, ends = starts_of(part, at), at - part.ago
+        starts, ends = starts_of(part, at), ends_of(part, at)
         hit |= (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
         for low, high in spans:
             hit |= (ends > low) & (starts < high)

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.states import MULTISETS
 from optimizer.synopses.synopsis import families_of, states_of
-from optimizer.windows.alignment import history_start, instants_over, starts_of
+from optimizer.windows.alignment import ends_of, history_start, instants_over, starts_of
 from optimizer.workload.values import ACQ, Window
 from spark_jobs.store.arrays.numbering import distinct_of
 from spark_jobs.store.settings import TaskMemory
@@ -298,7 +298,7 @@ class _FragmentBytes:
     def under(self, window: Window, moments: NDArray[np.int64]) -> NDArray[np.float64]:
         """The bytes under the windows of some instants (n,)."""
         low = np.searchsorted(self.fragments, starts_of(window, moments))
-        return self._before[np.searchsorted(self.fragments, moments - window.ago)] - self._before[low]
+        return self._before[np.searchsorted(self.fragments, ends_of(window, moments))] - self._before[low]
 
 
 def _said(query: ACQ, size: int, memory: TaskMemory) -> str:

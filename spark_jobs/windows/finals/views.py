@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer.aggregates.exact_doubles import ExactSums
-from optimizer.windows.alignment import starts_of
+from optimizer.windows.alignment import ends_of, starts_of
 from spark_jobs.store.arrays.numbering import distinct_of
 from spark_jobs.windows.finals import window_query
 from spark_jobs.windows.finals.answers import AnswerBatch
@@ -43,7 +43,7 @@ class FamilyView:
             self._windows[name] = [
                 (
                     np.searchsorted(self.grid, starts_of(part, windowed.instants)),
-                    np.searchsorted(self.grid, windowed.instants - part.ago),
+                    np.searchsorted(self.grid, ends_of(part, windowed.instants)),
                 )
                 for part in windowed.query.window.each
             ]

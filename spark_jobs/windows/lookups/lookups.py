@@ -34,7 +34,7 @@ from optimizer.aggregates.states import State, carrier_of
 from optimizer.combine.threshold_index import HavingIndex
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.windows.alignment import instants, instants_over, newest_instant, newest_instants, starts_of
+from optimizer.windows.alignment import ends_of, instants, instants_over, newest_instant, newest_instants, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Condition, Output, Stream, Window
 from spark_jobs.results.read import typed_answers
@@ -179,7 +179,7 @@ class Lookups(StoredLookups):
     def _answered(self, windowed: WindowedQuery, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
         query, window = windowed.query, windowed.query.window
-        starts, ends = starts_of(window, moments), moments - window.ago
+        starts, ends = starts_of(window, moments), ends_of(window, moments)
         self._spans.check_windows(moments, window)
         groups = None if group is None else np.array([self.number(group)])
         if query.top is not None:
@@ -222,7 +222,7 @@ class Lookups(StoredLookups):
         runs = []
         for part in window.each:
             low = np.searchsorted(self._view.grid, starts_of(part, moments))
-            high = np.searchsorted(self._view.grid, moments - part.ago)
+            high = np.searchsorted(self._view.grid, ends_of(part, moments))
             self._to_runs(groups, low, high)
             runs.append(FragmentRuns(groups, low, high))
         return PartedRuns.together(runs) if window.parts else runs[0]
@@ -262,7 +262,7 @@ class Lookups(StoredLookups):
         if count > MOST_WINDOWS:
             return 0, np.empty(0, np.int64), np.empty(0, np.int64)
         moments = instants(window, begin, end)
-        starts, ends = starts_of(window, moments), moments - window.ago
+        starts, ends = starts_of(window, moments), ends_of(window, moments)
         inside = np.zeros(len(moments), dtype=bool)
         for first, last in self.stored:
             inside |= (starts >= first) & (ends <= last)
@@ -281,7 +281,7 @@ class Lookups(StoredLookups):
         moments = newest_instants(window, times)
         self._spans.check_windows(np.unique(moments), window)
         low[:] = np.searchsorted(self._view.grid, starts_of(window, moments))
-        high[:] = np.searchsorted(self._view.grid, moments - window.ago)
+        high[:] = np.searchsorted(self._view.grid, ends_of(window, moments))
 
     @cached_property
     def _position(self) -> NDArray[Any] | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.windows.alignment import has_instant, instants, longest_pause, starts_of
+from optimizer.windows.alignment import ends_of, has_instant, instants, longest_pause, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Window
 from spark_jobs.results.rows import typed
@@ -86,7 +86,7 @@ class StoredSpans:
         """Raise HDL-604 for the first of some instants whose window is not stored. ``window``: the query's, or one
         from a request.
         """
-        starts, ends = starts_of(window, moments), moments - window.ago
+        starts, ends = starts_of(window, moments), ends_of(window, moments)
         wrong = np.flatnonzero(~self.inside(moments, window))
         if len(wrong):
             self.check(int(starts[wrong[0]]), int(ends[wrong[0]]))
@@ -105,7 +105,7 @@ class StoredSpans:
 
     def inside(self, moments: Longs, window: Window) -> NDArray[np.bool_]:
         """Return whether the window of each instant (n,) is stored."""
-        starts, ends = starts_of(window, moments), moments - window.ago
+        starts, ends = starts_of(window, moments), ends_of(window, moments)
         inside = np.zeros(len(moments), dtype=bool)
         for first, last in self.spans:
             inside |= (starts >= first) & (ends <= last)

@@ -29,7 +29,15 @@ from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from optimizer.synopses.synopsis import Synopsis, period_levels
-from optimizer.windows.alignment import day_label, instants, instants_between, longest_pause, newest_instant, starts_of
+from optimizer.windows.alignment import (
+    day_label,
+    ends_of,
+    instants,
+    instants_between,
+    longest_pause,
+    newest_instant,
+    starts_of,
+)
 from optimizer.windows.periods import PERIODS
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Window
@@ -68,7 +76,7 @@ def _cuts(part: SynopsisWork, begin: int) -> Cuts:
         many = instants_between(window, begin, until) > MANY_INSTANTS
         moments = _outermost(window, begin, until) if many else instants(window, begin, until)
         for each in window.each if len(moments) else ():
-            for ends in (starts_of(each, moments), moments - each.ago):
+            for ends in (starts_of(each, moments), ends_of(each, moments)):
                 lows.append(ends.min(keepdims=True) if many else ends)
                 highs.append(ends.max(keepdims=True) if many else ends)
     return np.concatenate(lows), np.concatenate(highs)

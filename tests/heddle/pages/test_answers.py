@@ -139,7 +139,7 @@ def test_streams_say_where_events_are_missing_or_late() -> None:
     )
     html = streams.page(Streams(NOW, Span("month"), (stream, replace(stream, name=HOSTILE, rates=(), days=()))))
     page = read(html)
-    assert "1970-01-01 01:00 .. 03:00" in page.text and "2026-02-28 1,234 5 1 17 4" in page.text
+    assert "1970-01-01 01:00 – 03:00" in page.text and "2026-02-28 1,234 5 1 17 4" in page.text
     assert "refused or left out 21" in page.text and "No run has read events of this span" in page.text
     assert "No stream yet" in read(streams.page(Streams(NOW, Span("month")))).text
 
@@ -223,16 +223,34 @@ def client(tmp_path: Path) -> TestClient:
 
 def test_the_server_shows_every_page_and_changes_nothing(client: TestClient, tmp_path: Path) -> None:
     before = sorted(path for path in (tmp_path / "house").rglob("*"))
-    for path in ("", "answers", "query?name=volume", "streams", "trends", "operations", "history", "refresh"):
+    for path in ("", "plan", "answers", "query?name=volume", "streams", "trends", "operations", "history", "refresh"):
         answer = client.get("/" + path)
         assert answer.status_code == 200, path
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         read(answer.text)
     assert "query?name=volume" in client.get("/").text and "only reads" in client.get("/refresh").text
+    # a menu has no page of what its server cannot do; Airflow's can
+    assert ">Refresh<" not in client.get("/answers").text and ">Refresh<" in answers.page(listing())
     assert client.get("/?tree=trades-1").text.count('id="chosen"') == 1
     for path in ("refresh", "apply", "answers"):
         assert client.post("/" + path).status_code in (404, 405)
     assert sorted(path for path in (tmp_path / "house").rglob("*")) == before
+
+
+def test_the_answers_of_a_span_are_files(client: TestClient) -> None:
+    forms = (("csv", "text/csv", '"window_start","window_end","n"'), ("json", "application/json", "{"))
+    for form, kind, begin in forms:
+        answer = client.get("/query-data", params={"name": "volume", "format": form, "from": "2026-01-01"})
+        assert answer.status_code == 200 and answer.headers["content-type"].startswith(kind)
+        assert answer.headers["content-disposition"] == f'attachment; filename="volume.{form}"'
+        assert answer.text.startswith(begin)
+    assert "HDL-507" in client.get("/query-data", params={"name": 'no"such\r\n'}).text
+
+
+def test_an_unknown_address_is_answered_by_a_page(client: TestClient) -> None:
+    for path, home in (("nowhere", "./"), ("a/b/c", "../../"), ("?version=9", "./")):
+        answer = client.get("/" + path)
+        assert answer.status_code == 404 and f"{home}answers" in read(answer.text).links, path
 
 
 def test_the_server_has_metrics_for_prometheus(client: TestClient, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def links(page: str) -> list[str]:
 def test_what_spark_logged_is_shown() -> None:
     page = run.page(seen(application=logged()))
     text = text_of(page)
-    assert "1970-01-01 .. 02" in text and "spark local[2]" in text and "Application local-17" in text
+    assert "1970-01-01 – 1970-01-02" in text and "spark local[2]" in text and "Application local-17" in text
     assert "0 partials flights succeeded 2026-11-27 01:37:37 2.1 10 1 3.5 4.5" in text
     assert "1 finals failed 2026-11-27 01:37:40 0.5 4 – 0.0" in text
     assert "job 0 ValueError: boom 1" in text and "job 1 Job 1 cancelled 1" in text

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -49,6 +50,8 @@ from spark_jobs.audit.unshared.duckdb_windows import recompute_here
 from spark_jobs.audit.unshared.measure import native_frame, sample_of
 from spark_jobs.audit.unshared.windows import recompute, unshared
 from spark_jobs.streams.sources.replacements import disjoint
+from tests.calendars import windows_between
+from tests.historical import historical_cases
 from tests.oracle import SKETCHED, TWO, answers, column_names, compare
 from tests.sizes import examples
 from tests.spark_jobs.audit.spark_answers import as_answers
@@ -140,11 +143,14 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
 
 @pytest.mark.longer
 @settings(FEW, max_examples=examples(6))
-@given(case=st.one_of(calendar_cases(most_queries=3, most_events=30), several_cases(most_queries=2, most_events=30)))
+@given(case=st.one_of(calendar_cases(3, 30), several_cases(2, 30)))
 def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case) -> None:
     """Windows of calendars, cumulative and several ones, by Spark's functions of time zones."""
     # what comes is not the same in every edition of the tz database
     assume(case.end < 1_735_689_600 * SECOND)
+    # an event has a row for each of its windows
+    parts = [part for query in case.workload.queries for part in query.window.each]
+    assume(all(not part.is_moved or part.range <= 1000 * part.slide for part in parts))
     frame = spark.createDataFrame(case.events.combine_chunks())
     for query in case.workload.queries:
         counts = (Output(f"out_{at}", "count", None, None, LONG, window=at) for at in range(len(query.window.each)))
@@ -153,10 +159,51 @@ def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case)
         assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == [], query
 
 
+HOUR, MONTH = 3600 * SECOND, (1, "month")
+HISTORICAL = (
+    # zone, range, slide, offset, ago, step, then the first instant and the hours to the last
+    ("UTC", (1, "day"), (1, "day"), 0, MONTH, 0, "2025-03-28", 144),
+    ("Europe/Berlin", MONTH, (1, "day"), 0, MONTH, 0, "2025-03-28", 144),
+    ("Europe/Berlin", MONTH, MONTH, 0, (12, "month"), 0, "2025-03-28", 1440),
+    # 31 March and 27 October: a clock is put forward, and back
+    ("Europe/Berlin", (1, "day"), None, 0, (30, "day"), HOUR, "2024-04-29T20:00", 24),
+    ("Europe/Berlin", (1, "day"), None, 0, MONTH, HOUR, "2024-10-27T00:00", 6),
+    ("America/St_Johns", (1, "day"), None, 6 * HOUR, MONTH, HOUR // 4, "2008-12-02T00:00", 12),
+    ("Pacific/Apia", (1, "day"), None, 0, (12, "month"), 6 * HOUR, "2012-12-29T00:00", 72),
+)
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize(("zone", "size", "slide", "offset", "ago", "step", "begin", "hours"), HISTORICAL)
+def test_sparks_functions_move_windows_as_the_oracle(
+    spark: SparkSession,
+    zone: str,
+    size: tuple[int, str],
+    slide: tuple[int, str] | None,
+    offset: int,
+    ago: tuple[int, str],
+    step: int,
+    begin: str,
+    hours: int,
+) -> None:
+    first = int(np.datetime64(begin, "us").astype(np.int64))
+    last = first + hours * HOUR
+    part = Window.of_calendar(Calendar(zone, size, slide, offset, ago), step, slide != size)
+    spans = windows_between(part, first, last)
+    bounds = {bound for side in ("since", "until") for bound in spans[side].to_pylist()}
+    times = sorted(bound + by for bound in bounds for by in (-1, 0))[:40]
+    events = pa.table({"ts": pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))})
+    query = ACQ("q", "events", Window.of_several([part]), (Output("n", "count", None, None, LONG),))
+    rows = as_answers(query, unshared(spark.createDataFrame(events), query, "ts").toArrow(), first, last)
+    expected = answers(query, events, "ts", first, last)
+    assert expected and compare(query, rows, expected) == []
+
+
 RECOMPUTED = st.one_of(
     cases(most_queries=2, most_events=40),
     sequence_cases(most_queries=2),
     several_cases(2),
+    historical_cases(2),
     session_cases(most_queries=2),
 )
 

@@ -1,4 +1,5 @@
-"""Which windows late events, lost files and replaced rows touch, by hand: windows [t - 10, t) of instants 5 apart."""
+"""Which windows late events, lost files and replaced rows touch, by hand: windows [t - 10, t) of instants 5 apart.
+Those of calendars are compared with the oracle's."""
 
 from __future__ import annotations
 
@@ -7,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from optimizer.workload.values import Window
+from spark_jobs.streams.sources.changed_attributes import _Windows
 from spark_jobs.streams.sources.late_events import _is_explained, _windows, _within
 from spark_jobs.streams.sources.replacements import MOST_SPANS, FileSpan, Replacement, Replacements, disjoint, met
+from tests.calendars import windows_between
+from tests.historical import DAY, ENDS, HOUR, historical_windows
+from tests.sizes import examples
 
 Spans = list[tuple[int | None, int | None]]
 
@@ -53,6 +60,34 @@ def test_a_historical_window_holds_earlier_events() -> None:
     assert touched([21], ago=3) == [25, 30]
     assert touched([22], ago=3) == [30, 35]
     assert touched([], gone=[(12, 17)], ago=3) == [20, 25]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(historical_windows(), st.sampled_from(ENDS), st.data())
+def test_a_late_event_touches_historical_windows_that_hold_it(window: Window, near: int, data: st.DataObject) -> None:
+    """Of a calendar: two instants may have one window, and none between two windows of one instant is touched."""
+    begin = near - data.draw(st.integers(0, 9)) * DAY
+    end = begin + data.draw(st.integers(1, 12)) * DAY
+    spans = [span for part in window.parts for span in windows_between(part, begin, end).to_pylist()]
+    bounds = sorted({span[side] for span in spans for side in ("since", "until")} or {begin})
+    moments = st.builds(int.__add__, st.sampled_from(bounds), st.sampled_from((-HOUR, -1, 0, HOUR)))
+    times = sorted(data.draw(st.lists(moments, min_size=1, max_size=3, unique=True)))
+    expected = {span["instant"] for span in spans if any(span["since"] <= time < span["until"] for time in times)}
+
+    query: Any = SimpleNamespace(window=window)
+    late = _windows(query, np.array(times, dtype=np.int64), [], [], begin, end, end, [])
+    assert late.tolist() == sorted(expected)
+    # so do the spans of files that are lost
+    files: Any = [SimpleNamespace(begin=time, end=time + 1) for time in times]
+    lost = _windows(query, np.array([], dtype=np.int64), files, [], begin, end, end, [])
+    assert lost.tolist() == sorted(expected)
+    changed = _Windows([_query_over(window)], begin, end)
+    changed.add(_query_over(window), np.array(times, dtype=np.int64))
+    assert changed.instants()["q"].tolist() == sorted(expected)
+
+
+def _query_over(window: Window) -> Any:
+    return SimpleNamespace(name="q", kind=window.kind, window=window)
 
 
 @pytest.mark.parametrize("is_gone", [True, False])

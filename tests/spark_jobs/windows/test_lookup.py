@@ -26,6 +26,7 @@ from spark_jobs.windows.loading import Reader, parse_group, parse_having
 from spark_jobs.windows.lookups import kernels
 from spark_jobs.windows.lookups import lookups as lookups_module
 from spark_jobs.windows.lookups.lookups import Lookups
+from tests.historical import historical_cases
 from tests.oracle import answers, compare
 from tests.spark_jobs.kernels import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.windows.lookup_checks import FAST, check_instants, heddle, rows_of, workload_of
@@ -37,7 +38,7 @@ from tests.workloads import Case, calendar_cases, cases, several_cases
 # ------------------------------------------------------------------------------------ against the oracle
 @FAST
 @given(
-    st.one_of(cases(), calendar_cases(), several_cases()),
+    st.one_of(cases(), calendar_cases(), several_cases(), historical_cases()),
     st.sampled_from(ALGORITHMS),
     st.lists(st.integers(0, 1), max_size=6),
     st.booleans(),
