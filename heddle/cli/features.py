@@ -16,7 +16,6 @@ from heddle.cli.options import AsJson, EngineOption, WarehouseOption
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
-from spark_jobs.results.encoding import csv_table
 
 if TYPE_CHECKING:
     from spark_jobs.engine.choice import Engine
@@ -78,7 +77,7 @@ def features(
     keys, names = dict(map(_pair, key or ())), [name for text in queries for name in text.split(",") if name]
     with telling_errors(), _engine(engine) as own:
         request = feature_request(names, at, keys, accuracy.value, known.value, delay, upto)
-        written = features_of_file(existing_warehouse(warehouse), request, labels, output, own, csv_table)
+        written = features_of_file(existing_warehouse(warehouse), request, labels, output, own)
     print_diagnostics(written.findings)
     if as_json:
         facts = {"output": str(output), "labels": written.rows, "features": written.features}

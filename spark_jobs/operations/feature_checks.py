@@ -72,7 +72,7 @@ def spans_of_labels(query: ACQ, stream: Stream, rule: MomentRule, moments: Longs
     """The windows [start, end) (n,) of labels, for each part of a query's window: by arithmetic of their own, but for
     those of calendars."""
     ready = moments - rule.delay
-    if query.window.calendar is not None:
+    if any(part.calendar is not None for part in query.window.each):
         return rule.spans(query, rule.instants(query, stream, moments))
     if not rule.is_exact:
         ready = ready - stream.lateness
@@ -82,8 +82,8 @@ def spans_of_labels(query: ACQ, stream: Stream, rule: MomentRule, moments: Longs
     spans = []
     for part in query.window.each:
         ends = ready - part.ago
-        last = ends - 1
-        starts = last - (last - part.offset) % part.range if part.cumulative else ends - part.range
+        last = ready - 1
+        starts = last - (last - part.offset) % part.range - part.ago if part.cumulative else ends - part.range
         spans.append((starts, ends))
     return spans
 
@@ -166,7 +166,7 @@ def events_of_labels(
         columns[f"label key {number}"] = as_texts(_flat(labels.keys[name]))
     at = f'epoch_us(e."{time}")'
     parts = [f'({at} >= l."start {number}" AND {at} < l."end {number}")' for number in range(len(spans))]
-    over = "".join(f', {part} AS "{over_column(number)}"' for number, part in enumerate(parts) if len(parts) > 1)
+    over = "".join(f', {part} AS "{over_column(number)}"' for number, part in enumerate(parts) if query.window.parts)
     keys = [f'e."key {number}" IS NOT DISTINCT FROM l."label key {number}"' for number in range(len(query.group_by))]
     where = " AND ".join([f"({' OR '.join(parts)})", f'e."{CAME}" <= l.moment', *keys])
     with duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False}) as connection:
@@ -179,7 +179,7 @@ def events_of_labels(
         rows = connection.sql(f"{counted}{most}").to_arrow_table()
     numbers = rows["event"].to_numpy()
     joined = events.take(pa.array(numbers)).append_column(LABEL, rows["n"].cast(pa.int64()))
-    for number in range(len(parts) if len(parts) > 1 else 0):
+    for number in range(len(query.window.parts)):
         joined = joined.append_column(over_column(number), rows[over_column(number)])
     return joined.append_column(INSIDE, pa.array(np.zeros(len(joined), dtype=np.int64)).cast(pa.timestamp("us", "UTC")))
 

@@ -16,6 +16,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from spark_jobs.engine.choice import Engine
 from spark_jobs.operations.feature_labels import FeatureRequest, LabelForm
 from spark_jobs.operations.features import FeatureSet, feature_folder, feature_plan
+from spark_jobs.results.encoding import csv_table
 from spark_jobs.store.warehouse.warehouse import Warehouse
 from spark_jobs.streams.sources.expressions import arrow_type
 from spark_jobs.windows.features.labels import PART_ROWS
@@ -108,11 +109,9 @@ def features_of_file(
     labels: Path,
     output: Path,
     engine: Engine,
-    in_csv: Callable[[pa.Table], pa.Table],
 ) -> FeatureFile:
     """Write the labels of a file with their features into another, which is there completely or not at all.
 
-    ``in_csv``: returns a table with the values as CSV has them.
     Raises HDL-115 if it cannot be written, HDL-641 for files that cannot be used, and as
     :func:`spark_jobs.operations.features.features_of_table`.
     """
@@ -127,7 +126,7 @@ def features_of_file(
         made.compute()
         draft = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
         try:
-            with _Writer(draft, in_csv if form_of_file(output) == ".csv" else None) as writer:
+            with _Writer(draft, csv_table if form_of_file(output) == ".csv" else None) as writer:
                 features = made.checked_parts()
                 for part in file.parts(file.names):
                     if len(part):

@@ -105,10 +105,12 @@ def feature_plan(warehouse: Warehouse, request: FeatureRequest) -> FeaturePlan:
             reason = f"answers the first {query.top.k} groups of each window"
         elif query.sets:
             reason = "has several grouping sets"
-        elif query.window.has_origin or any(part.is_moved for part in query.window.each):
-            reason = "has windows since the first event, or windows of a calendar or a step that ended AGO"
+        elif query.window.has_origin:
+            reason = "has windows since the first event"
         elif query.window.at_most is not None and not request.rule.is_exact:
             reason = "has a refresh bound, so that its instants follow from the runs: take --accuracy exact"
+        elif request.rule.is_exact and any(part.calendar and part.calendar.ago for part in query.window.each):
+            reason = "is over historical windows of a calendar, which have instants: take --accuracy refreshed"
         if reason is not None:
             raise HeddleError("HDL-648", f"{name} {reason}", "take queries over windows of time without LIMIT")
         queries.append(query)

@@ -125,9 +125,7 @@ def measure(warehouse: Warehouse, folder: Path, arguments: argparse.Namespace) -
     request = feature_request(names, "at", {}, arguments.accuracy, arguments.known)
     engine = Engine("labels", requested=arguments.engine)
     before, began = used(), time.perf_counter()
-    written = features_of_file(
-        warehouse, request, folder / "labels.parquet", folder / "train.parquet", engine, lambda table: table
-    )
+    written = features_of_file(warehouse, request, folder / "labels.parquet", folder / "train.parquet", engine)
     workers = engine.workers.name
     engine.stop()
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

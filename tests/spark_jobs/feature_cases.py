@@ -76,7 +76,10 @@ def labelled(draw: st.DrawFn, cases: st.SearchStrategy[Case], most_labels: int =
         keys = dict(row) if row else {name: draw(st.sampled_from([None, *pool])) for name, pool in POOLS.items()}
         labels.append({"moment": draw(moments), **keys})
     delay = draw(st.sampled_from((0, 0, 1, 60 * SECOND)))
-    return LabelledCase(case, labels, draw(st.sampled_from(("refreshed", "exact"))), lateness, delay)
+    parts = [part for query in queries for part in query.window.each]
+    has_instants = any(part.calendar is not None and part.calendar.ago is not None for part in parts)
+    accuracy = "refreshed" if has_instants else draw(st.sampled_from(("refreshed", "exact")))
+    return LabelledCase(case, labels, accuracy, lateness, delay)
 
 
 # ------------------------------------------------------------------------------------------- the product
@@ -138,7 +141,7 @@ def instant_of(window: Window, moment: int, is_exact: bool) -> int:
         first = window.range + window.offset
         return (moment - first) // window.slide * window.slide + first
     far = 40 * 24 * 3600 * SECOND * (13 if window.calendar is not None else 1)
-    return int(windows_between(window, moment - far, moment)["until"].to_pylist()[-1])
+    return int(windows_between(window, moment - far, moment)["instant"].to_pylist()[-1])
 
 
 def span_of(window: Window, instant: int, is_exact: bool) -> tuple[int, int]:
@@ -147,15 +150,19 @@ def span_of(window: Window, instant: int, is_exact: bool) -> tuple[int, int]:
         return instant - window.ago - window.range, instant - window.ago
     far = 40 * 24 * 3600 * SECOND * (13 if window.calendar is not None else 1)
     windows = windows_between(window, instant - 1, instant + far)
-    start = windows["since"].to_pylist()[0]
+    start, end = windows["since"].to_pylist()[0], windows["until"].to_pylist()[0]
+    if is_exact:
+        end = instant - window.ago
     # between two windows that do not meet none is open
-    return (start, instant) if start < instant else NOWHERE
+    return (start, end) if start < end else NOWHERE
 
 
 def over_spans(query: ACQ, spans: Sequence[tuple[int, int]]) -> ACQ:
     """The query over windows that are one-off: they all belong to one instant."""
     instant = max(end for _, end in spans)
-    windows = [Window(end - start, FAR, instant - end, offset=start % FAR) for start, end in spans]
+    # what is historical begins so long before a multiple of the slide
+    agos = [(start, end, instant - end) for start, end in spans]
+    windows = [Window(end - start, FAR, ago, offset=(start + ago) % FAR) for start, end, ago in agos]
     if len(windows) == 1:
         return replace(query, window=windows[0])
     several = Window.of_several(windows)

@@ -183,7 +183,7 @@ class FeatureCells:
                 newest = self._latest.combine(part.low[some], high[some])[:, 0]
                 is_run[some[newest > moments[some]]] = False
             parts.append(FragmentRuns(part.group, part.low, high))
-        return PartedRuns.together(parts) if len(parts) > 1 else parts[0], is_run
+        return PartedRuns.together(parts) if self.query.window.parts else parts[0], is_run
 
     def _of_known(self, labels: LabelWindows, hull: FragmentRuns, counts: Longs) -> list[Lowered]:
         """The features of labels that know some of the cells of their windows only: of each label these are gathered as
@@ -210,7 +210,7 @@ class FeatureCells:
             low, high = np.empty_like(labels.group), np.empty_like(labels.group)
             runs_of_spans(self.cells.starts, self._view.offsets, labels.group, starts, ends, low, high)
             runs.append(FragmentRuns(labels.group, low, high))
-        return PartedRuns.together(runs) if len(runs) > 1 else runs[0]
+        return PartedRuns.together(runs) if self.query.window.parts else runs[0]
 
     def _lowered(self, labels: LabelWindows, runs: FragmentRuns | PartedRuns) -> list[Lowered]:
         """The outputs over all labels, of the cells in their runs."""

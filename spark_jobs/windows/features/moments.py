@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.synopses.synopsis import Synopsis, synopsis_of
-from optimizer.windows.alignment import newest_instants, open_starts, starts_of
+from optimizer.windows.alignment import ends_of, newest_instants, open_starts, starts_of
 from optimizer.workload.values import ACQ, LONG, Stream
 
 Longs = NDArray[np.int64]
@@ -58,7 +58,7 @@ class MomentRule:
     def spans(self, query: ACQ, instants: Longs) -> list[tuple[Longs, Longs]]:
         """Starts and ends (n,) of the windows at some of the :meth:`instants`, for each part of the query's window."""
         starts = open_starts if self.is_exact else starts_of
-        return [(starts(part, instants), instants - part.ago) for part in query.window.each]
+        return [(starts(part, instants), ends_of(part, instants)) for part in query.window.each]
 
     def synopsis(self, stream: Stream, queries: Sequence[ACQ]) -> Synopsis:
         """The partial aggregates of queries of one filter and group-by that their features are combined from."""
