@@ -537,7 +537,7 @@ def _expanded(window: Window, time: str, number: int = 0) -> str:
     """SQL of the events, once for every window that holds them."""
     if not _is_plain(window):
         return f"""
-            SELECT events.*, "instant" AS "the window", "since" AS "its start", "instant" AS "its instant"
+            SELECT events.*, "until" AS "the window", "since" AS "its start", "instant" AS "its instant"
             FROM events JOIN "windows {number}" ON {time} >= "since" AND {time} < "until"
         """
     width, slide, ago = window.range, window.slide, window.ago
