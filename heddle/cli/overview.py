@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ def show_overview() -> None:
     from spark_jobs.store.settings import describe, said
 
     with telling_errors():
-        project, warehouse = describe(os.environ)[1], said("warehouse")
+        project, warehouse = describe()[1], said("warehouse")
         if warehouse is None:
             lines = ["There is no project in this folder."] if project is None else [f"project    {project}"]
             steps = START if project is None else ('warehouse = "…"   (in heddle.toml)',)

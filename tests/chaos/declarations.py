@@ -455,8 +455,9 @@ VARIATIONS: tuple[Variation, ...] = (
 NEED_A_JVM = {"source.options", "source.watermark", "source.since", "source.table"}
 """Keys of sources that only Spark, a database or a catalogue reads."""
 
-NEED_OTHERS = {"source.zone", "source.records", "source.partitions"}
-"""Keys of sources that need a database, JSON, or folders whose names are columns."""
+NEED_OTHERS = {"source.zone", "source.records", "source.partitions", "levels", "expect"}
+"""Keys of sources that need a database, JSON, or folders whose names are columns; and those of streams that change no
+answer: ``tests/spark_jobs/windows/test_keep_fine.py`` and ``tests/spark_jobs/audit`` change them."""
 
 FILES = {"first": rows(range(0, 180, 10)), "second": rows(range(180, 420, 10))}
 

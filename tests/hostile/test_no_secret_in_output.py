@@ -186,6 +186,8 @@ WITHOUT_OUTPUT = {
 
 ROUTES: dict[str, tuple[str, ...]] = {
     "/": ("/", "/?tree=trades-1"),
+    "/plan": ("/plan",),
+    "/query-data": ("/query-data?name=counted", "/query-data?name=none&format=json"),
     "/history": ("/history", "/history?version=1"),
     "/answers": ("/answers", "/answers?q=counted"),
     "/query": ("/query?name=counted&from=2013-07-01&to=2013-07-02", "/query?name=none"),

@@ -26,8 +26,9 @@ DECIDING = {
 LOCATING = {"stream": (), "source": ("path", "table", "reader", "files")}
 """Keys that say where the events are and who reads them. Files and tables have identities of their own."""
 
-SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness", "levels"), "source": ()}
-"""Keys that say when windows are answered, which late files are refused and how long partial aggregates are kept."""
+SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness", "levels", "expect"), "source": ()}
+"""Keys that say when windows are answered, which late files are refused, how long partial aggregates are kept, and what
+events are checked for."""
 
 BASE: dict[str, Any] = {
     "source": {"format": "csv", "path": "data"},
@@ -44,6 +45,7 @@ CHANGED: dict[str, tuple[str, Any]] = {
     "step": ("step", "5 minutes"),
     "allowed_lateness": ("allowed_lateness", "1 day"),
     "levels": ("levels", {"keep_fine": "90 days"}),
+    "expect": ("expect", ["y >= 0"]),
     "source": ("source", {"format": "parquet", "path": "data"}),
 }
 """Of each key of a stream another value."""

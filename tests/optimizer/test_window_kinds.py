@@ -81,7 +81,6 @@ def test_windows_of_rows_are_plain(options: dict[str, object]) -> None:
         ({"ago": -1}, "not negative"),
         ({"at_most": 4}, "refresh bound"),
         ({"at_most": 12}, "refresh bound"),
-        ({"cumulative": True, "ago": 5}, "not historical"),
         ({"cumulative": True, "at_most": 5}, "have no bound"),
         ({"since": 0, "at_most": 5}, "since the first event"),
         ({"since": 0, "cumulative": True}, "since the first event"),
