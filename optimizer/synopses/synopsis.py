@@ -208,7 +208,7 @@ class Synopsis:
 
 def period_levels(synopsis: Synopsis) -> tuple[Synopsis, ...]:
     """The levels of a synopsis, the shortest periods first; none where a row is not of a fragment. They are made once,
-    for their fingerprints are asked for again and again."""
+    for their fingerprints are computed again and again."""
     return synopsis._levels
 
 

@@ -32,7 +32,7 @@ from spark_jobs.windows.lookups.sequence_lookups import SequenceLookups
 from spark_jobs.windows.partials.stored_coverage import coverage, named_as_declared
 
 RECENT_RECORDS = 32
-"""Newest publications that are asked where windows since the first event start."""
+"""Newest publications that are searched for where windows since the first event start."""
 
 QueryLookups = Lookups | SequenceLookups
 """Look-ups of one query, over whatever its windows are made of."""

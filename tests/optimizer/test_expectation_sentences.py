@@ -1,4 +1,4 @@
-"""Sentences of expectations: what each becomes, where what is wrong stands, and suites as sentences."""
+"""Sentences of expectations: what each becomes, the place of each error, and suites as sentences."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def _has_answered(row: LogRow, query: ACQ) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------- what is told
+# ------------------------------------------------------------------------------------------- diagnostics
 def _row(
     run: Run, query: ACQ | None, outcome: ExpectationOutcome, examples: Sequence[str], now: int, more: str = ""
 ) -> CheckRow:

@@ -163,7 +163,7 @@ class SourceListing:
     It has their splits and the ledger of their files, the names of those that cannot be listed, the names of the
     ``unfit`` queries that use a column which their stream does not have, and the problems of both. ``within``: the
     instants of the only windows that it serves; None: it serves all. ``streams``: the streams, with the versions of
-    their dimensions. ``firsts``: the first events, as far as they were asked for.
+    their dimensions. ``firsts``: the first events, as far as they were requested.
     """
 
     sources: dict[str, list[Split]]

@@ -1,4 +1,4 @@
-"""Fine partial aggregates that a stream does not keep: whole histories against the oracle, and what is refused."""
+"""Fine partial aggregates that a stream does not keep: complete histories against the oracle, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows since the first event of a stream (RANGE UNBOUNDED): whole runs against the oracle."""
+"""Windows since the first event of a stream (RANGE UNBOUNDED): complete runs against the oracle."""
 
 from __future__ import annotations
 
